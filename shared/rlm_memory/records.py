@@ -1,0 +1,176 @@
+"""The values that cross the boundaries of the core: frozen, without behaviour of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, get_args
+
+NodeType: TypeAlias = Literal["entity", "fact", "experience", "decision", "snippet"]
+Tier: TypeAlias = Literal["task", "session", "longterm", "archive"]
+VectorStorage: TypeAlias = Literal["float32", "int8", "bit"]
+
+NODE_TYPES: tuple[NodeType, ...] = get_args(NodeType)
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""From the first to the last: a promotion moves to the right."""
+VECTOR_STORAGES: tuple[VectorStorage, ...] = get_args(VectorStorage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A memory: a text, what is known about it, and how it has been used.
+
+    `Memory.add` takes nodes and fills what is left out; `id=""` asks for a new id.
+    `created_at`, `updated_at`, `last_accessed`, `access_count` and `pinned` are kept by the store: what a caller puts
+    there is not read by `add`.
+    """
+
+    text: str
+    id: str = ""
+    type: NodeType = "fact"
+    subtype: str | None = None
+    tier: Tier = "task"
+    confidence: float = 0.5
+    provenance: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = "default"
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    last_accessed: datetime | None = None
+    access_count: int = 0
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A node that a search found, with the score it is ranked by and the raw scores behind it.
+
+    `score` lies in [0, 1] and is normalised over the candidates of this one query: it orders, and says nothing across
+    queries. `semantic` is the raw cosine in [-1, 1], `keyword` the raw BM25 (0 or more); each is None where that leg
+    did not see the node: it has no vector, or the leg was not asked.
+    """
+
+    node: Node
+    score: float
+    semantic: float | None = None
+    keyword: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.node.id
+
+    @property
+    def text(self) -> str:
+        """The node's text."""
+        return self.node.text
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The node's metadata."""
+        return self.node.metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A node handed to a reader in a session."""
+
+    node_id: str
+    session_id: str
+    turn: int
+    at: datetime
+    confidence: float
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a rule: what was measured, what it was held against, and whether it holds."""
+
+    name: str
+    found: float | str | None
+    required: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionDecision:
+    """What a rule, or a person, decided about a node's tier, with the evidence.
+
+    `moved` tells whether the node's tier changes: a decision with `moved` False is a refusal, or an explanation.
+    """
+
+    node_id: str
+    from_tier: Tier
+    to_tier: Tier
+    rule: str
+    moved: bool
+    actor: Literal["auto", "manual"]
+    reason: str
+    conditions: tuple[Condition, ...] = ()
+    session_id: str | None = None
+    at: datetime | None = None
+
+    @property
+    def missing(self) -> tuple[Condition, ...]:
+        """The conditions that do not hold."""
+        return tuple(condition for condition in self.conditions if not condition.holds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One entry of the promotion log, chained to the one before by its hash."""
+
+    sequence: int
+    decision: PromotionDecision
+    previous_hash: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a store holds and what it costs, in nodes and bytes.
+
+    `nodes`, `by_tier`, `by_type`, `with_vector` and `pending` count this namespace; the sizes are those of the whole
+    file. `free_bytes` are in the file and unused: `compact` gives them back.
+    """
+
+    location: str
+    namespace: str
+    nodes: int
+    by_tier: Mapping[str, int]
+    by_type: Mapping[str, int]
+    with_vector: int
+    pending: int
+    embedding_model: str | None
+    dimensions: int | None
+    embedding_storage: VectorStorage
+    tokenizer: str
+    text_bytes: int
+    keyword_bytes: int
+    vector_bytes: int
+    other_bytes: int
+    free_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A fault that `check` found: where, and what is wrong there."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The outcome of `check`: true when the store is sound, else the list of what is wrong."""
+
+    problems: tuple[Problem, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.problems)
