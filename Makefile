@@ -1,0 +1,53 @@
+# Every target does its own set-up: it needs a Python of at least 3.11 and pip, nothing else.
+# Another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | awk -F: '{ printf "make %-8s %s\n", $$1, $$2 }'
+
+demo: $(VENV)/.ready-demo ## store Python's language reference and search it: no key, no network
+	@$(BIN)/rlm-memory demo
+
+test: $(VENV)/.ready-dev ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-dev ## check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.ready-dev ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and all that tools have left
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready-dev: pyproject.toml $(VENV)/.created
+	@echo "Installing rlm-memory with all that its tests need (once, a few minutes at most)"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.ready-demo $@
+
+$(VENV)/.ready-demo: pyproject.toml $(VENV)/.created
+	@echo "Installing rlm-memory with all that its demo needs (once, a minute at most)"
+	@$(BIN)/python -m pip install --quiet --editable '.[cli,offline]'
+	@touch $@
+
+# The second way is for systems whose venv comes without pip, Debian's for one.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("rlm-memory needs Python 3.11 or newer, and \
+	$(PYTHON) is %d.%d. Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@touch $@
