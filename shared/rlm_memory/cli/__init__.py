@@ -1,0 +1,63 @@
+"""The command `rlm-memory`: a store of memories from the terminal and from scripts.
+
+Exit codes: 0 done, also when there was nothing to do; 1 `check` found problems; 2 the command line, a filter or another
+argument cannot be used, or the extra `cli` is missing; 3 the store, the embedder or a file failed; 130 interrupted;
+141 the reader of the output went away. An error is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from rlm_memory.errors import InvalidInputError, MissingExtraError, RLMError
+
+USAGE = 2
+FAILED = 3
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and leave the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a terminal that cannot show a letter shows a question mark; JSON is escaped instead, see print_json
+        sys.stdout.reconfigure(errors="replace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments and return its exit code."""
+    try:
+        from rlm_memory.cli.commands import UsageError, app
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
+            raise
+        return _failed(MissingExtraError("The command rlm-memory", "cli"), USAGE)
+    try:
+        code = app(list(arguments), prog_name="rlm-memory", standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        command = error.ctx.command_path if error.ctx else "rlm-memory"
+        return _failed(f"{error.format_message().rstrip('.')}. See: {command} --help", USAGE)
+    except InvalidInputError as error:
+        return _failed(error, USAGE)
+    except RLMError as error:
+        return _failed(error, FAILED)
+    except BrokenPipeError:
+        # the interpreter flushes stdout once more on its way out, and would complain there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        return _failed(error, FAILED)
+    except KeyboardInterrupt:
+        return _failed("interrupted", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception | str, code: int) -> int:
+    message = " ".join(str(error).split())
+    print("rlm-memory:", "".join(letter if letter.isprintable() else "�" for letter in message), file=sys.stderr)
+    return code
