@@ -537,6 +537,12 @@ def test_an_entry_forged_with_its_own_hash_breaks_the_next():
     assert first_broken(entries) == 4
 
 
+def test_entries_whose_numbers_do_not_rise_are_broken_though_their_hashes_fit():
+    first, second = log_of([DECISION] * 2, first=7)
+    again = replace(second, sequence=7, hash=entry_hash(first.hash, 7, DECISION))
+    assert first_broken([first, again]) == 7
+
+
 def test_a_part_of_a_log_is_checked_from_the_hash_before_it():
     entries = log_of([DECISION] * 5)
     assert first_broken(entries[2:], previous_hash=entries[1].hash) is None

@@ -297,7 +297,7 @@ def test_lambda_0_still_begins_with_the_most_relevant():
 
 def test_a_row_without_a_vector_is_unlike_everything():
     vectors = np.array([NORTH, [nan, nan], NORTH, SOUTH])
-    assert maximal_marginal_relevance([1.0, 0.5, 0.5, 0.0], vectors, 3, 0.4) == [0, 3, 1]
+    assert maximal_marginal_relevance([1.0, 0.5, 0.6, 0.0], vectors, 3, 0.4) == [0, 3, 1]
 
 
 @pytest.mark.parametrize("lambda_mult", [-0.1, 1.1, nan, "0.5", True])
