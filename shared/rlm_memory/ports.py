@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from os import PathLike
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rlm_memory.filters import Filter
+from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
 
 Vector: TypeAlias = NDArray[np.float32]
 """One embedding, shape (dimensions,), or a matrix of them, shape (n, dimensions)."""
@@ -51,3 +57,152 @@ class Clock(Protocol):
 def system_clock() -> datetime:
     """Return the present moment in UTC."""
     return datetime.now(UTC)
+
+
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with (done, total) while long work goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which nodes of a namespace a call is about: those in these tiers that the filter lets through."""
+
+    where: Filter | None = None
+    tiers: tuple[Tier, ...] = TIERS
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Nodes that a search may return, each with both raw scores; parallel arrays of length n, in no order.
+
+    `keys` are the engine's own and good for `nodes` and `vectors` of the same read. `semantic` is NaN where a node has
+    no vector, or the search none; `keyword` is NaN throughout where the search has no words.
+    """
+
+    keys: Sequence[int]
+    ids: Sequence[str]
+    created_at: NDArray[np.int64]
+    semantic: NDArray[np.float64]
+    keyword: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a store was made with and keeps: its tokenizer, and the model and form of its vectors.
+
+    `dimensions` is None while there are no vectors yet; `model` is empty where it is not known.
+    """
+
+    tokenizer: str
+    embedding_storage: VectorStorage
+    model: str
+    dimensions: int | None
+
+
+class Engine(Protocol):
+    """Stores and ranks the nodes of one namespace; the core validates, fuses and decides.
+
+    Every method is safe to call from any thread. A write outside `transaction` is a transaction of its own.
+    """
+
+    location: str
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Keep all writes of the block, or none; they are on disk when it ends."""
+        ...
+
+    def reading(self) -> AbstractContextManager[object]:
+        """Let all reads of the block see one state of the store."""
+        ...
+
+    def identity(self) -> Identity:
+        """Return what the store was made with."""
+        ...
+
+    def adopt(self, *, model: str, dimensions: int) -> None:
+        """Fix the model and length of the vectors, while there are none yet."""
+        ...
+
+    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> None:
+        """Add these nodes, or replace text, metadata and vector of those whose id is known; ids are distinct."""
+        ...
+
+    def put_vectors(self, ids: Sequence[str], texts: Sequence[str], vectors: Vector) -> int:
+        """Give vectors to nodes that have none, unless their text has changed since; return how many were given."""
+        ...
+
+    def get(self, ids: Sequence[str]) -> list[Node]:
+        """Return the nodes with these ids, in this order; unknown ids are left out."""
+        ...
+
+    def select(self, scope: Scope, *, limit: int, after: str | None) -> list[Node]:
+        """Return nodes in the order they were added, from the one after this id on."""
+        ...
+
+    def count(self, scope: Scope) -> int:
+        """Return how many nodes are in the scope."""
+        ...
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete these nodes with all that belongs to them; return how many there were."""
+        ...
+
+    def delete_where(self, scope: Scope) -> int:
+        """Delete the nodes in the scope; return how many there were."""
+        ...
+
+    def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
+        """Return the best `n` of each leg that is asked, both scored, and at least `k` nodes if the scope has them."""
+        ...
+
+    def nodes(self, keys: Sequence[int]) -> list[Node]:
+        """Return the nodes of these candidates, in this order."""
+        ...
+
+    def vectors(self, keys: Sequence[int]) -> Vector:
+        """Return the unit vectors of these candidates, shape (len(keys), dimensions), NaN for those without one."""
+        ...
+
+    def vectors_of(self, ids: Sequence[str]) -> list[Vector | None]:
+        """Return the unit vector of each of these nodes, None for those without one."""
+        ...
+
+    def known_vectors(self, texts: Iterable[str]) -> Mapping[str, Vector]:
+        """Return the vectors of those texts that a node of this namespace has already."""
+        ...
+
+    def pending(self, *, limit: int, after: str | None) -> list[Node]:
+        """Return nodes without a vector, in the order they were added."""
+        ...
+
+    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+        """Return (key, text) of nodes, of all namespaces, whose vector of the new model is not there yet."""
+        ...
+
+    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+        """Keep vectors of the new model beside the old ones."""
+        ...
+
+    def replace_vectors(self, *, model: str, dimensions: int) -> None:
+        """Put the vectors of the new model in the place of the old ones, all at once."""
+        ...
+
+    def stats(self) -> Stats:
+        """Return what the store holds and what it costs."""
+        ...
+
+    def check(self) -> CheckReport:
+        """Look for damage; true if there is none."""
+        ...
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        """Write a copy of the whole store to a new file while others go on writing."""
+        ...
+
+    def compact(self) -> None:
+        """Give the space of what was deleted back to the file system."""
+        ...
+
+    def close(self) -> None:
+        """Release the files. Closing twice is fine."""
+        ...

@@ -1,0 +1,137 @@
+"""The same memory for asyncio: nothing blocks the event loop.
+
+Work on the store runs in threads; an embedder that has `aembed` and `aembed_query` is awaited. A call that is cancelled
+while it writes finishes its transaction in its thread: it is kept whole or not at all, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any, Self, TypeVar
+
+from rlm_memory.memory import EmbedderSpec, Memory, Steps, Wanted, Where
+from rlm_memory.ports import Progress, Vector
+from rlm_memory.records import CheckReport, Hit, Node, Stats
+
+T = TypeVar("T")
+
+
+class AsyncMemory:
+    """A `Memory` whose methods are awaited; names, arguments and results are the same.
+
+    >>> async def main():
+    ...     async with await AsyncMemory.open(":memory:", embedder=None) as memory:
+    ...         await memory.add(["Paris is in France.", "Oslo is in Norway."])
+    ...         return [hit.text for hit in await memory.search("Oslo", k=1)]
+    >>> asyncio.run(main())
+    ['Oslo is in Norway.']
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        """Await the methods of this memory, which may go on being used from other threads."""
+        self.memory = memory
+
+    @classmethod
+    async def open(cls, location: str | PathLike[str] | None = None, **options: Any) -> Self:
+        """See `Memory.open`."""
+        return cls(await asyncio.to_thread(Memory.open, location, **options))
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        """Run a call to its end: its work in threads, its waiting for vectors here."""
+        wanted, result = await asyncio.to_thread(_advance, steps, None)
+        while wanted is not None:
+            wanted, result = await asyncio.to_thread(_advance, steps, await self._embed(wanted))
+        return result  # type: ignore[return-value]  # there is a result when nothing is wanted any more
+
+    async def _embed(self, wanted: Wanted) -> Vector:
+        embedder = await asyncio.to_thread(self.memory.embedder_for_use)
+        name = "aembed_query" if wanted.is_query else "aembed"
+        if (method := getattr(embedder, name, None)) is None:
+            return await asyncio.to_thread(self.memory.embed, wanted)
+        answer = await method(wanted.texts[0] if wanted.is_query else list(wanted.texts))
+        return wanted.checked(answer)
+
+    async def add(self, texts: str | Node | Iterable[str | Node], **options: Any) -> builtins.list[str]:
+        """See `Memory.add`."""
+        return await self._drive(self.memory.adding(texts, **options))
+
+    async def search(self, query: str | None = None, **options: Any) -> builtins.list[Hit]:
+        """See `Memory.search`."""
+        return await self._drive(self.memory.searching(query, **options))
+
+    async def update(self, id: str, **changes: Any) -> Node:
+        """See `Memory.update`."""
+        return await self._drive(self.memory.updating(id, **changes))
+
+    async def embed_pending(self, *, progress: Progress | None = None) -> int:
+        """See `Memory.embed_pending`."""
+        return await self._drive(self.memory.embedding_pending(progress=progress))
+
+    async def reembed(self, embedder: EmbedderSpec, *, progress: Progress | None = None) -> int:
+        """See `Memory.reembed`."""
+        return await asyncio.to_thread(self.memory.reembed, embedder, progress=progress)
+
+    async def get(self, ids: str | Iterable[str]) -> builtins.list[Node]:
+        """See `Memory.get`."""
+        return await asyncio.to_thread(self.memory.get, ids)
+
+    async def list(self, **options: Any) -> builtins.list[Node]:
+        """See `Memory.list`."""
+        return await asyncio.to_thread(self.memory.list, **options)
+
+    async def count(self, **options: Any) -> int:
+        """See `Memory.count`."""
+        return await asyncio.to_thread(self.memory.count, **options)
+
+    async def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
+        """See `Memory.delete`."""
+        return await asyncio.to_thread(self.memory.delete, ids, where=where)
+
+    async def clear(self) -> int:
+        """See `Memory.clear`."""
+        return await asyncio.to_thread(self.memory.clear)
+
+    async def stats(self) -> Stats:
+        """See `Memory.stats`."""
+        return await asyncio.to_thread(self.memory.stats)
+
+    async def check(self) -> CheckReport:
+        """See `Memory.check`."""
+        return await asyncio.to_thread(self.memory.check)
+
+    async def backup(self, path: str | PathLike[str]) -> None:
+        """See `Memory.backup`."""
+        await asyncio.to_thread(self.memory.backup, path)
+
+    async def compact(self) -> None:
+        """See `Memory.compact`."""
+        await asyncio.to_thread(self.memory.compact)
+
+    async def export(self, path: str | PathLike[str]) -> int:
+        """See `Memory.export`."""
+        return await asyncio.to_thread(self.memory.export, path)
+
+    async def import_(self, path: str | PathLike[str]) -> int:
+        """See `Memory.import_`."""
+        return await asyncio.to_thread(self.memory.import_, path)
+
+    async def close(self) -> None:
+        """See `Memory.close`."""
+        await asyncio.to_thread(self.memory.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _advance(steps: Steps[T], answer: Vector | None) -> tuple[Wanted | None, T | None]:
+    """Return what a call wants next, or its result."""
+    try:
+        return (next(steps) if answer is None else steps.send(answer)), None
+    except StopIteration as end:
+        return None, end.value

@@ -1,0 +1,29 @@
+"""The engines that store and rank nodes, found by the location of the store."""
+
+from __future__ import annotations
+
+import os
+import re
+from os import PathLike
+from typing import Any, Final
+
+from rlm_memory.errors import InvalidInputError
+from rlm_memory.ports import Engine
+
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+
+
+def open_engine(location: str | PathLike[str], **options: Any) -> Engine:
+    """Return the engine for this location: a path or ":memory:".
+
+    Raises:
+        InvalidInputError: It is a URL of a kind that is not known.
+    """
+    path = os.fspath(location)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InvalidInputError(f"{location!r} is not the location of a store; expected a path or ':memory:'.")
+    if url := _URL.match(path):
+        raise InvalidInputError(f"Unknown kind of store {url[1]}://; expected a path or ':memory:'.")
+    from rlm_memory.engines.sqlite.engine import SQLiteEngine  # an engine is loaded when a store asks for it
+
+    return SQLiteEngine(path, **options)

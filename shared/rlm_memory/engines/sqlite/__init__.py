@@ -1,0 +1,1 @@
+"""The engine that keeps a store in one SQLite file."""

@@ -1,0 +1,573 @@
+"""The embedded engine: one SQLite file with FTS5 and sqlite-vec."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from os import PathLike
+from typing import Any, Final
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
+from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, field_rows
+from rlm_memory.engines.sqlite.index import NO_PLACE, IndexState, NodeIndex, Positions, node_range
+from rlm_memory.engines.sqlite.inspection import find_problems, measure
+from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
+from rlm_memory.engines.sqlite.matching import KeywordLeg, Words
+from rlm_memory.engines.sqlite.schema import migrate
+from rlm_memory.engines.sqlite.vectors import (
+    VectorFormat,
+    check_layout,
+    insert_vectors,
+    last_rowid,
+    read_layout,
+    read_vectors,
+    unit,
+)
+from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError
+from rlm_memory.keywords import segment
+from rlm_memory.ports import Candidates, Identity, Scope, Vector
+from rlm_memory.records import TIERS, CheckReport, Node, Stats, VectorStorage
+
+_METRIC: Final = "cosine"
+
+
+class SQLiteEngine:
+    """One namespace of a store file, or of a store in memory."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        namespace: str,
+        tokenizer: str,
+        embedding_storage: VectorStorage,
+        stop_words: frozenset[str],
+        read_only: bool,
+    ) -> None:
+        """Open the store, bringing it up to date; a new one gets this tokenizer and this form of vectors.
+
+        Raises:
+            StoreError: The file cannot be opened, is from a newer release, or is not ours.
+        """
+        self._database = Database(location, read_only=read_only)
+        self.location = self._database.location
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._bound = False
+        try:
+            migrate(self._database, tokenizer=tokenizer)
+            if not read_only:
+                self._remember_defaults(tokenizer, embedding_storage)
+            with self._database.reading() as connection:
+                meta = dict(rows_of(connection, statements.SELECT_META))
+                self._tokenizer = meta["tokenizer"]
+                self._storage: VectorStorage = meta["embedding_storage"]
+                self._stop_words = stop_words
+                self._bind(connection)
+            self._check_layout()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _remember_defaults(self, tokenizer: str, storage: VectorStorage) -> None:
+        with self._database.reading() as connection:
+            if dict(rows_of(connection, statements.SELECT_META)):
+                return
+        with self._database.transaction() as connection:
+            if not dict(rows_of(connection, statements.SELECT_META)):
+                rows = [("tokenizer", tokenizer), ("embedding_storage", storage), ("metric", _METRIC)]
+                connection.executemany(statements.PUT_META, rows)
+
+    def _bind(self, connection: apsw.Connection) -> bool:
+        """Find this namespace's number; return whether it has one, which it gets with its first node."""
+        row = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
+        if row is None:
+            return False
+        self._number: int = row[0]
+        self._index = NodeIndex(self._number)
+        self._keywords = KeywordLeg(self._number, self._tokenizer, self._stop_words)
+        self._bound = True
+        return True
+
+    def _exists(self, connection: apsw.Connection) -> bool:
+        if self._bound:
+            return True
+        with self._lock:
+            return self._bound or self._bind(connection)
+
+    def _check_layout(self) -> None:
+        with self._database.exclusive() as connection:
+            if layout := read_layout(connection):
+                check_layout(connection, layout)
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._database.transaction():
+            yield
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._database.reading():
+            yield
+
+    # -- identity -----------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        with self._database.reading() as connection:
+            meta = dict(rows_of(connection, statements.SELECT_META))
+        dimensions = meta.get("dimensions")
+        return Identity(
+            tokenizer=meta["tokenizer"],
+            embedding_storage=meta["embedding_storage"],
+            model=meta.get("embedding_model", ""),
+            dimensions=None if dimensions is None else int(dimensions),
+        )
+
+    def adopt(self, *, model: str, dimensions: int) -> None:
+        with self._database.transaction() as connection:
+            layout = read_layout(connection)
+            if layout is not None and layout.dimensions != dimensions:
+                if last_rowid(connection):
+                    raise EmbeddingMismatchError(
+                        f"{self.location} holds vectors of {layout.dimensions} numbers, got {dimensions}."
+                    )
+                connection.execute("DROP TABLE node_embeddings")
+                layout = None
+            if layout is None:
+                connection.execute(VectorFormat(dimensions, self._storage).create_table)
+            rows = [("dimensions", str(dimensions)), *([("embedding_model", model)] if model else [])]
+            connection.executemany(statements.PUT_META, rows)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> None:
+        with self._database.transaction() as connection:
+            number, last_node = self._own_namespace(connection)
+            asked = json.dumps([node.id for node in nodes])
+            stored = {row[0]: row[1:] for row in connection.execute(statements.SELECT_STORED, (asked, number))}
+            replaced = [row[0] for row in stored.values()]
+            words_before = _words(connection, replaced)
+            self._drop_fields(connection, [(row[0], row[3]) for row in stored.values()])
+            # A vector stays with its text: it goes when the text changes, or when another one is given.
+            dropped = [
+                (node.id, stored[node.id][1])
+                for node, vector in zip(nodes, vectors, strict=True)
+                if node.id in stored and (vector is not None or stored[node.id][2] != node.text)
+            ]
+            self._drop_vectors(connection, dropped)
+            places = self._insert_vectors(
+                connection, [(n.id, v) for n, v in zip(nodes, vectors, strict=True) if v is not None]
+            )
+            inserts: list[tuple[Any, ...]] = []
+            updates: list[tuple[Any, ...]] = []
+            fields: list[tuple[Any, ...]] = []
+            next_node = last_node
+            for node, vector in zip(nodes, vectors, strict=True):
+                if known := stored.get(node.id):
+                    of_node, place, text, _ = known
+                    place = places[node.id] if vector is not None else place if text == node.text else None
+                    updates.append((*_content(node), now_ms, place, of_node))
+                else:
+                    next_node = of_node = next_node + 1
+                    inserts.append((of_node, number, *_history(node, now_ms), *_content(node), places.get(node.id)))
+                fields.extend((key, value, of_node) for key, value in field_rows(node.metadata))
+            connection.executemany(statements.INSERT_NODE, inserts)
+            connection.executemany(statements.UPDATE_NODE, updates)
+            connection.executemany(statements.INSERT_FIELD, fields)
+            if updates:
+                connection.execute(statements.FORGET_CHANGES)
+            words_after = _words(connection, replaced) + _words_between(connection, last_node, next_node)
+            connection.execute(
+                statements.UPDATE_NAMESPACE, (next_node, len(inserts), words_after - words_before, number)
+            )
+
+    def _own_namespace(self, connection: apsw.Connection) -> tuple[int, int]:
+        """Return the number of this namespace and of its last node, making the namespace if it is new."""
+        row = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
+        number, last_node = row or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,))
+        return number, last_node
+
+    def _insert_vectors(self, connection: apsw.Connection, given: list[tuple[str, Vector]]) -> dict[str, int]:
+        """Store these (id, vector) and return the place of each by its id."""
+        if not given:
+            return {}
+        layout = read_layout(connection)
+        assert layout is not None  # adopt comes first
+        vectors = unit(np.stack([vector for _, vector in given]))
+        places = insert_vectors(connection, layout, [vector_key(self._namespace, id) for id, _ in given], vectors)
+        return {id: place for (id, _), place in zip(given, places, strict=True)}
+
+    def _drop_vectors(self, connection: apsw.Connection, owners: Iterable[tuple[str, int | None]]) -> None:
+        keys = [(vector_key(self._namespace, id),) for id, place in owners if place is not None]
+        connection.executemany(statements.DELETE_VECTOR, keys)
+
+    @staticmethod
+    def _drop_fields(connection: apsw.Connection, owners: Iterable[tuple[int, str]]) -> None:
+        connection.executemany(
+            statements.DELETE_FIELD,
+            ((key, value, node) for node, metadata in owners for key, value in field_rows(json.loads(metadata))),
+        )
+
+    def put_vectors(self, ids: Sequence[str], texts: Sequence[str], vectors: Vector) -> int:
+        with self._database.transaction() as connection:
+            number, _ = self._own_namespace(connection)
+            rows = connection.execute(statements.SELECT_STORED, (json.dumps(list(ids)), number))
+            waiting = {id: node for id, node, place, text, _ in rows if place is None and text == texts[ids.index(id)]}
+            given = [(id, vector) for id, vector in zip(ids, vectors, strict=True) if id in waiting]
+            places = self._insert_vectors(connection, given)
+            connection.executemany(statements.UPDATE_PLACE, [(place, waiting[id]) for id, place in places.items()])
+            connection.execute(statements.FORGET_CHANGES)
+            return len(places)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        with self._database.transaction() as connection:
+            return self._delete(connection, list(dict.fromkeys(ids)))
+
+    def delete_where(self, scope: Scope) -> int:
+        with self._database.transaction() as connection:
+            if not self._exists(connection):
+                return 0
+            where, values = _condition(scope)
+            select = statements.SELECT_IDS.format(where=where)
+            rows = connection.execute(select, (*node_range(self._number), *values))
+            return self._delete(connection, [row[0] for row in rows])
+
+    def _delete(self, connection: apsw.Connection, ids: list[str]) -> int:
+        if not self._exists(connection):
+            return 0
+        rows = rows_of(connection, statements.SELECT_STORED, (json.dumps(ids), self._number))
+        nodes = [row[1] for row in rows]
+        words = _words(connection, nodes)
+        self._drop_fields(connection, [(row[1], row[4]) for row in rows])
+        self._drop_vectors(connection, [(row[0], row[2]) for row in rows])
+        connection.executemany(statements.DELETE_NODE, [(node,) for node in nodes])
+        connection.execute(statements.FORGET_CHANGES)
+        connection.execute(statements.UPDATE_NAMESPACE, (0, -len(nodes), -words, self._number))
+        return len(nodes)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def get(self, ids: Sequence[str]) -> list[Node]:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return []
+            return self._nodes(connection.execute(statements.SELECT_NODES_BY_ID, (json.dumps(list(ids)), self._number)))
+
+    def nodes(self, keys: Sequence[int]) -> list[Node]:
+        with self._database.reading() as connection:
+            return self._nodes(connection.execute(statements.SELECT_NODES_BY_NUMBER, (json.dumps(list(keys)),)))
+
+    def _nodes(self, rows: Iterable[Any]) -> list[Node]:
+        return [_node(row, self._namespace) for row in rows]
+
+    def select(self, scope: Scope, *, limit: int, after: str | None) -> list[Node]:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return []
+            lowest, highest = node_range(self._number)
+            if after is not None:
+                lowest = self._number_of(connection, after)
+            where, values = _condition(scope)
+            return self._nodes(
+                connection.execute(statements.LIST_NODES.format(where=where), (lowest, highest, *values, limit))
+            )
+
+    def _number_of(self, connection: apsw.Connection, id: str) -> int:
+        row = row_of(connection, statements.SELECT_NUMBER, (self._number, id))
+        if row is None:
+            raise NodeNotFoundError(f"There is no node {id!r} to go on after; start again without `after`.")
+        return int(row[0])
+
+    def count(self, scope: Scope) -> int:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return 0
+            where, values = _condition(scope)
+            (count,) = row_of(connection, statements.COUNT_NODES.format(where=where), (self._number, *values))
+            return int(count)
+
+    def pending(self, *, limit: int, after: str | None) -> list[Node]:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return []
+            lowest = 0 if after is None else self._number_of(connection, after)
+            return self._nodes(connection.execute(statements.SELECT_PENDING, (self._number, lowest, limit)))
+
+    # -- search -------------------------------------------------------------------------------------------------
+
+    def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return _NO_CANDIDATES
+            state = self._index.state(connection)
+            eligible = self._eligible(connection, state, scope)
+            query = None if vector is None or state.layout is None else unit(vector)
+            found, words = _NOWHERE, None
+            if query is not None:
+                found = self._nearest(connection, state, query, eligible, n)
+            if question is not None:
+                words = self._keywords.words(connection, question, state.version)
+                found = np.union1d(found, self._keywords.candidates(connection, state, words, eligible, n))
+            if len(found) < k:
+                found = np.concatenate([found, _newest(state, eligible, found, k - len(found))])
+            return self._scored(connection, state, found, query, words)
+
+    def _eligible(self, connection: apsw.Connection, state: IndexState, scope: Scope) -> NDArray[np.bool_] | None:
+        """Return for each position whether its node is in the scope; None if all are."""
+        if scope.where is None:
+            return None if state.all_in(scope.tiers) else state.in_tiers(scope.tiers)
+        where, values = compile_filter(scope.where)
+        rows = connection.execute(statements.SELECT_NUMBERS.format(where=where), (*node_range(self._number), *values))
+        eligible = np.zeros(len(state.nodes), dtype=bool)
+        eligible[state.positions_of(np.fromiter((row[0] for row in rows), dtype=np.int64))] = True
+        return eligible if state.all_in(scope.tiers) else eligible & state.in_tiers(scope.tiers)
+
+    @staticmethod
+    def _nearest(
+        connection: apsw.Connection, state: IndexState, query: Vector, eligible: NDArray[np.bool_] | None, n: int
+    ) -> Positions:
+        """Return the positions of the `n` nearest eligible vectors, in no order."""
+        assert state.layout is not None
+        assert state.sketch is not None
+        candidates = state.nominate(query, eligible, n)
+        if len(candidates) <= n:
+            return candidates
+        cosines = state.layout.cosines(read_vectors(connection, state.layout, state.places[candidates]), query)
+        return candidates[np.argpartition(cosines, -n)[-n:]]
+
+    def _scored(
+        self,
+        connection: apsw.Connection,
+        state: IndexState,
+        found: Positions,
+        query: Vector | None,
+        words: Words | None,
+    ) -> Candidates:
+        """Return the nodes at these positions with both raw scores."""
+        select = statements.SELECT_CANDIDATES if words else statements.SELECT_CANDIDATES_WITHOUT_TEXT
+        rows = rows_of(connection, select, (json.dumps(state.nodes[found].tolist()),))
+        if len(rows) < len(found):  # the index is newer than this snapshot, and knows nodes that are not yet in it
+            found = state.positions_of(np.array([row[0] for row in rows], dtype=np.int64))
+        semantic = np.full(len(found), np.nan)
+        with_vector = np.flatnonzero(state.places[found] != NO_PLACE)
+        if query is not None and state.layout is not None and len(with_vector):
+            vectors = read_vectors(connection, state.layout, state.places[found[with_vector]])
+            semantic[with_vector] = state.layout.cosines(vectors, query)
+        keyword = np.full(len(found), np.nan)
+        if words is not None and words.terms:
+            keyword = self._keywords.scores(connection, [row[3] for row in rows], words)
+        return Candidates(
+            keys=[row[0] for row in rows],
+            ids=[row[1] for row in rows],
+            created_at=np.array([row[2] for row in rows], dtype=np.int64),
+            semantic=semantic,
+            keyword=keyword,
+        )
+
+    def vectors(self, keys: Sequence[int]) -> Vector:
+        with self._database.reading() as connection:
+            layout = read_layout(connection)
+            rows = rows_of(connection, statements.SELECT_PLACES, (json.dumps(list(keys)),))
+            vectors = np.full((len(keys), layout.dimensions if layout else 0), np.nan, dtype=np.float32)
+            if layout is not None:
+                present = [i for i, (place,) in enumerate(rows) if place is not None]
+                vectors[present] = read_vectors(connection, layout, [rows[i][0] for i in present])
+            return vectors
+
+    def vectors_of(self, ids: Sequence[str]) -> list[Vector | None]:
+        with self._database.reading() as connection:
+            if not self._exists(connection):
+                return [None] * len(ids)
+            stored = {
+                row[0]: row[1]
+                for row in connection.execute(statements.SELECT_STORED, (json.dumps(list(ids)), self._number))
+            }
+            rows = self.vectors([stored.get(id, -1) for id in ids])
+            return [None if not row.size or np.isnan(row[0]) else row for row in rows]
+
+    def known_vectors(self, texts: Iterable[str]) -> Mapping[str, Vector]:
+        asked = {text_hash(text): text for text in texts}
+        with self._database.reading() as connection:
+            layout = read_layout(connection)
+            if layout is None or not self._exists(connection):
+                return {}
+            rows = rows_of(
+                connection, statements.SELECT_TEXT_OWNERS, (json.dumps(list(asked)), *node_range(self._number))
+            )
+            # Two texts may share a hash.
+            places = {text: place for text, place in rows if asked.get(text_hash(text)) == text}
+            return dict(zip(places, read_vectors(connection, layout, list(places.values())), strict=True))
+
+    # -- a change of the embedding model ------------------------------------------------------------------------
+
+    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+        with self._database.transaction() as connection:
+            meta = dict(rows_of(connection, statements.SELECT_META))
+            if meta.get("new_model") != model:  # what another model has left behind is of no use
+                connection.execute("DELETE FROM new_vectors")
+                connection.execute(statements.PUT_META, ("new_model", model))
+            return rows_of(connection, statements.SELECT_OUTDATED, (limit,))
+
+    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+        rows = [
+            (key, text_hash(text), vector.tobytes())
+            for key, text, vector in zip(keys, texts, unit(vectors), strict=True)
+        ]
+        with self._database.transaction() as connection:
+            if dict(rows_of(connection, statements.SELECT_META)).get("new_model") == model:
+                connection.executemany(statements.PUT_NEW_VECTOR, rows)
+
+    def replace_vectors(self, *, model: str, dimensions: int) -> None:
+        with self._database.transaction() as connection:
+            layout = VectorFormat(dimensions, self._storage)
+            connection.execute("DROP TABLE IF EXISTS node_embeddings")
+            connection.execute("DELETE FROM vector_signs")
+            connection.execute(layout.create_table)
+            # What was added or changed since the last look has no vector of the new model: it waits for embed_pending.
+            connection.execute(statements.FORGET_PLACES)
+            after = -1
+            while rows := rows_of(connection, statements.SELECT_NEW_VECTORS, (after, _BATCH)):
+                vectors = np.stack([np.frombuffer(stored, dtype=np.float32) for *_, stored in rows])
+                self._refill(connection, layout, rows, vectors)
+                after = rows[-1][0]
+            connection.execute("DELETE FROM new_vectors")
+            connection.execute(statements.DELETE_META, ("new_model",))
+            connection.executemany(statements.PUT_META, [("dimensions", str(dimensions)), ("embedding_model", model)])
+            connection.execute(statements.KEEP_LAST_CHANGE)
+
+    @staticmethod
+    def _refill(
+        connection: apsw.Connection, layout: VectorFormat, owners: Sequence[tuple[Any, ...]], vectors: Vector
+    ) -> None:
+        """Store the unit vectors of the nodes given as (node, namespace, id, ...) after those that are there."""
+        places = insert_vectors(connection, layout, [vector_key(name, id) for _, name, id, *_ in owners], vectors)
+        nodes = [node for node, *_ in owners]
+        connection.executemany(statements.UPDATE_PLACE, zip(places, nodes, strict=True))
+
+    # -- the file -----------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        with self._database.reading() as connection:
+            number = self._number if self._exists(connection) else None
+            return measure(connection, self.location, self._namespace, number)
+
+    def check(self) -> CheckReport:
+        with self._database.exclusive() as connection:
+            return CheckReport(tuple(find_problems(connection, writable=not self._database.read_only)))
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        self._database.backup(path)
+
+    def compact(self) -> None:
+        with self._database.transaction() as connection:
+            layout = read_layout(connection)
+            if layout is not None:
+                self._rebuild(connection, layout)
+            connection.execute("INSERT INTO nodes_fts (nodes_fts) VALUES ('optimize')")
+            connection.execute(statements.KEEP_LAST_CHANGE)
+        with self._database.exclusive() as connection:
+            connection.execute("VACUUM")
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def _rebuild(self, connection: apsw.Connection, layout: VectorFormat) -> None:
+        """Lay the vectors out anew: vec0 gives back the room of a vector only when its whole chunk is empty."""
+        owners = rows_of(connection, statements.SELECT_OWNERS)
+        connection.execute("CREATE TABLE moved_chunks (chunk INTEGER PRIMARY KEY, vectors BLOB)")
+        connection.execute(statements.MOVE_CHUNKS)
+        connection.execute("DROP TABLE node_embeddings")
+        connection.execute("DELETE FROM vector_signs")
+        connection.execute(layout.create_table)
+        for start in range(0, len(owners), _BATCH):
+            batch = owners[start : start + _BATCH]
+            vectors = read_vectors(connection, layout, [place for *_, place in batch], table="moved_chunks")
+            self._refill(connection, layout, batch, vectors)
+        connection.execute("DROP TABLE moved_chunks")
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _content(node: Node) -> tuple[Any, ...]:
+    """Return the columns that every `add` of a node writes."""
+    metadata = json.dumps(node.metadata, ensure_ascii=False, separators=(",", ":"))
+    return (
+        node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text), metadata, node.text,
+        segment(node.text),
+    )  # fmt: skip
+
+
+def _history(node: Node, now_ms: int) -> tuple[Any, ...]:
+    """Return the columns that a node gets once and keeps."""
+    return (
+        node.id, node.tier, _milliseconds(node.created_at, now_ms), _milliseconds(node.updated_at, now_ms),
+        _milliseconds(node.last_accessed, None), node.access_count, node.pinned,
+    )  # fmt: skip
+
+
+def _condition(scope: Scope) -> tuple[str, list[SQLValue]]:
+    """Return the scope as a condition on `nodes n`."""
+    where, values = compile_filter(scope.where)
+    if set(scope.tiers) == set(TIERS):
+        return where, values
+    return f"n.tier IN (SELECT value FROM json_each(?)) AND {where}", [json.dumps(scope.tiers), *values]
+
+
+def _newest(state: IndexState, eligible: NDArray[np.bool_] | None, found: Positions, n: int) -> Positions:
+    """Return the positions of the `n` newest eligible nodes that were not found."""
+    free = np.ones(len(state.nodes), dtype=bool) if eligible is None else eligible.copy()
+    free[found] = False
+    return np.flatnonzero(free)[-n:]
+
+
+def _words(connection: apsw.Connection, nodes: Sequence[int]) -> int:
+    """Return the number of tokens in the texts of these nodes."""
+    return sum(length_of(row[0]) for row in connection.execute(statements.SELECT_LENGTHS, (json.dumps(list(nodes)),)))
+
+
+def _words_between(connection: apsw.Connection, after: int, last: int) -> int:
+    return sum(length_of(row[0]) for row in connection.execute(statements.SELECT_LENGTH_RANGE, (after, last)))
+
+
+def _moment(ms: int | None) -> datetime | None:
+    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+
+
+def _milliseconds(moment: datetime | None, otherwise: int | None) -> int | None:
+    return otherwise if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _node(row: Any, namespace: str) -> Node:
+    (id, type, subtype, tier, confidence, provenance, created_at, updated_at, last_accessed, access_count, pinned,
+     metadata, text) = row  # fmt: skip
+    return Node(
+        text=text,
+        id=id,
+        type=type,
+        subtype=subtype,
+        tier=tier,
+        confidence=confidence,
+        provenance=provenance,
+        metadata=json.loads(metadata),
+        namespace=namespace,
+        created_at=_moment(created_at),
+        updated_at=_moment(updated_at),
+        last_accessed=_moment(last_accessed),
+        access_count=access_count,
+        pinned=bool(pinned),
+    )
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BATCH: Final = 1000
+_NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
+_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0))

@@ -1,0 +1,330 @@
+"""Filters as SQL over `nodes`, aliased n, and the table `node_fields` that makes them fast.
+
+`node_fields (key, value, node)` lists what the metadata of a node holds, under the names that a filter calls it by, so
+that a filter reads an index instead of the JSON of every node:
+
+====================================  =================================================================================
+entry of the metadata                 rows: key = value
+====================================  =================================================================================
+`"a": "text"`, `"a": 5`               `a = 'text'`, `a = 5`
+`"a": True`, `"a": False`             `a = x'01'`, `a = x'00'`: a boolean is not a number
+`"a": None`                           none: null and missing are one
+`"a": ["x", 5]`                       `a = x'02'`, and each element: `a[] = 'x'`, `a[] = 5`
+`"a": {"b": 1}`                       `a = x'02'`, and what is inside: `a.b = 1`
+`"a.b": 1`                            `a.b = 1`, and then nothing for "b" of an object "a"
+a text of more than 256 characters,   `a = x'02'`
+a number beyond 64 bits
+a list of more than 64 elements,      `a[] = x'02'` instead of its elements, of that element
+or with an element like these
+an object with more than 64 rows      `a = x'03'`
+inside                                instead of them
+====================================  =================================================================================
+
+x'02' and x'03' say "there is more in the JSON". The SQL looks for rows that answer by themselves, and gives the JSON of
+the nodes so marked, and of no others, to `rlm_filters.holds`, the meaning itself. So it is exact for all values, and as
+fast as the index for those that are listed. On 100,000 nodes, 1 % of which match: 0.8 ms, where a scan with
+`json_extract` takes 43 ms and one with `json_each` 68 ms.
+
+Every key and value is bound. Every expression is 0 or 1, never NULL, so that NOT is the complement.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import apsw
+
+from rlm_memory.errors import InvalidFilterError
+from rlm_memory.filters import MAX_PATH, And, Column, Comparison, Filter, Key, Not, Operator, Or, holds, is_storable
+
+FieldValue: TypeAlias = str | int | float | bytes
+SQLValue: TypeAlias = "FieldValue | apsw.PyObjectBinding | None"
+
+_LISTED_TEXT = 256
+_LISTED_ELEMENTS = 64
+_LISTED_INSIDE = 64
+
+_FALSE, _TRUE, _UNLISTED, _CLOSED = b"\x00", b"\x01", b"\x02", b"\x03"
+
+_COMPARED = {Operator.LT: "<", Operator.LTE: "<=", Operator.GT: ">", Operator.GTE: ">="}
+
+
+class _Clause(NamedTuple):
+    sql: str
+    values: list[SQLValue]
+
+
+def register_functions(connection: apsw.Connection) -> None:
+    """Give the connection the function that compiled filters call."""
+    connection.create_scalar_function("rlm_holds", _call, 2, deterministic=True)
+
+
+def compile_filter(filter: Filter | None) -> tuple[str, list[SQLValue]]:
+    """Return a boolean SQL expression over `nodes AS n`, and the values to bind to its question marks, in order.
+
+    The connection needs `register_functions`. None gives an expression that is always true.
+    """
+    sql, values = _compile(filter)
+    return sql, values
+
+
+def field_rows(metadata: Mapping[str, Any]) -> list[tuple[str, SQLValue]]:
+    """Return the distinct (key, value) pairs that `node_fields` holds for a node with this metadata."""
+    rows = {}  # 5 and 5.0 are one key of a dict, as they are one key of the index
+    for name, value in metadata.items():
+        rows.update(dict.fromkeys(_rows(name, value)))
+        if isinstance(value, Mapping) and "." not in name:
+            inside = list(itertools.islice(_rows_inside(metadata, [name], value), _LISTED_INSIDE + 1))
+            rows.update(dict.fromkeys(inside if len(inside) <= _LISTED_INSIDE else [(_key(name), _CLOSED)]))
+    return list(rows)
+
+
+def _call(*arguments: Any) -> bool:
+    predicate, value = arguments
+    return bool(predicate(value))
+
+
+# -- the rows -------------------------------------------------------------------------------------------------------
+
+
+def _rows(name: str, value: Any) -> Iterator[tuple[str, SQLValue]]:
+    if value is None:
+        return
+    listed = _listed(value)
+    yield _key(name), _UNLISTED if listed is None else listed
+    if isinstance(value, (list, tuple)):
+        elements = value if len(value) <= _LISTED_ELEMENTS else [None]
+        for element in map(_listed, elements):
+            yield _element_key(name), _UNLISTED if element is None else element
+
+
+def _rows_inside(
+    metadata: Mapping[str, Any], path: list[str], value: Mapping[str, Any]
+) -> Iterator[tuple[str, SQLValue]]:
+    if len(path) == MAX_PATH:
+        return
+    for part, child in value.items():
+        if "." in part:
+            continue
+        inner = [*path, part]
+        name = ".".join(inner)
+        if name not in metadata:
+            yield from _rows(name, child)
+        if isinstance(child, Mapping):
+            yield from _rows_inside(metadata, inner, child)
+
+
+def _listed(value: Any) -> SQLValue:
+    """Return what the index holds for a value, None if it holds only that there is one."""
+    if isinstance(value, bool):
+        return _TRUE if value else _FALSE
+    if isinstance(value, (int, float)):
+        return value if _is_bindable(value) else None
+    if isinstance(value, str):
+        return value if len(value) <= _LISTED_TEXT and is_storable(value) else None
+    return None
+
+
+def _is_bindable(value: str | float) -> bool:
+    if isinstance(value, str):
+        return is_storable(value)
+    return isinstance(value, float) or -(2**63) <= value < 2**63
+
+
+def _element_key(name: str) -> str:
+    return f"{name}[]"
+
+
+def _key(name: str) -> str:
+    # A name that itself ends in [] must not look like the elements of another one.
+    return f"{name}=" if name.rstrip("=").endswith("[]") else name
+
+
+# -- the expression -------------------------------------------------------------------------------------------------
+
+
+def _compile(filter: Filter | None) -> _Clause:
+    match filter:
+        case None:
+            return _Clause("1", [])
+        case And():
+            return _joined("AND", [_compile(part) for part in filter.parts], empty="1")
+        case Or():
+            return _joined("OR", [_compile(part) for part in filter.parts], empty="0")
+        case Not():
+            return _negated(_compile(filter.part))
+        case Comparison(field=Column() as column):
+            return _on_column(column, filter)
+        case Comparison(field=Key() as key):
+            return _on_key(key, filter)
+        case _:
+            raise InvalidFilterError(f"Expected the tree that parse_filter returns, got {type(filter).__name__}.")
+
+
+def _joined(word: str, clauses: Sequence[_Clause], *, empty: str) -> _Clause:
+    # In pairs of pairs: SQLite allows 1,000 levels in an expression, and a AND b AND c … has one for each part.
+    if not clauses:
+        return _Clause(empty, [])
+    if len(clauses) == 1:
+        return clauses[0]
+    half = len(clauses) // 2
+    left, right = _joined(word, clauses[:half], empty=empty), _joined(word, clauses[half:], empty=empty)
+    return _Clause(f"({left.sql} {word} {right.sql})", left.values + right.values)
+
+
+def _negated(clause: _Clause) -> _Clause:
+    return _Clause(f"NOT ({clause.sql})", clause.values)
+
+
+def _simplified(comparison: Comparison) -> Filter:
+    """Return the same in fewer operators: none that a node without the field matches, save under a NOT."""
+    value = comparison.value
+    match comparison.operator:
+        case Operator.NE:
+            return Not(replace(comparison, operator=Operator.EQ))
+        case Operator.NIN:
+            return Not(replace(comparison, operator=Operator.IN))
+        case Operator.EXISTS if not value:
+            return Not(replace(comparison, value=True))
+        case Operator.EMPTY if value:
+            return Not(replace(comparison, value=False))
+        case Operator.EQ if value is None:
+            return Not(replace(comparison, operator=Operator.EXISTS, value=True))
+        case Operator.IN if None in value:
+            missing = Not(replace(comparison, operator=Operator.EXISTS, value=True))
+            return Or((missing, replace(comparison, value=tuple(one for one in value if one is not None))))
+        case _:
+            return comparison
+
+
+# -- columns --------------------------------------------------------------------------------------------------------
+
+
+def _on_column(column: Column, comparison: Comparison) -> _Clause:
+    simple = _simplified(comparison)
+    if simple is not comparison:
+        return _compile(simple)
+    name, value = f"n.{column.name}", comparison.value
+    match comparison.operator:
+        case Operator.EQ:
+            return _Clause(f"{name} IS ?", [value]) if _is_bindable(value) else _Clause("0", [])
+        case Operator.IN:
+            members = _members(name, [one for one in value if _is_bindable(one)])
+            return _where_not_null(name, _joined("OR", members, empty="0"))
+        case Operator.LT | Operator.LTE | Operator.GT | Operator.GTE if _is_bindable(value):
+            return _where_not_null(name, _Clause(f"{name} {_COMPARED[comparison.operator]} ?", [value]))
+        case Operator.BETWEEN if all(map(_is_bindable, value)):
+            return _where_not_null(name, _Clause(f"{name} BETWEEN ? AND ?", list(value)))
+        case Operator.EXISTS:
+            return _Clause(f"{name} IS NOT NULL", [])
+        case Operator.EMPTY:
+            return _where_not_null(name, _Clause(f"{name} <> ''", []))
+        case _:
+            return _Clause(f"rlm_holds(?, {name})", [apsw.pyobject(lambda stored: holds(comparison, stored))])
+
+
+def _where_not_null(name: str, clause: _Clause) -> _Clause:
+    return _Clause(f"({name} IS NOT NULL AND {clause.sql})", clause.values)
+
+
+# -- metadata -------------------------------------------------------------------------------------------------------
+
+
+def _on_key(key: Key, comparison: Comparison) -> _Clause:
+    if not is_storable(key.name):
+        return _Clause(str(int(holds(comparison, None))), [])
+    simple = _simplified(comparison)
+    if simple is not comparison:
+        return _compile(simple)
+    conditions, marks = _rows_that_tell(key, comparison)
+    if key.path:
+        marks = [*marks, (_key(key.path[0]), _CLOSED)]
+    selects = [*map(_selected, conditions), *(_unlisted(mark, comparison, key) for mark in marks)]
+    if not selects:
+        return _Clause("0", [])
+    # Rejected: EXISTS with a look-up for each node. It wins where n is reached from a few rows of another table (7 ms
+    # against 17 for 8,000 matches of FTS5 and a filter that half of 100,000 nodes pass) and loses in a scan (55 against
+    # 9 for 1 %, 110 against 61 for its complement).
+    sql = " UNION ALL ".join(select.sql for select in selects)
+    return _Clause(f"n.rowid IN ({sql})", [value for select in selects for value in select.values])
+
+
+def _rows_that_tell(key: Key, comparison: Comparison) -> tuple[list[_Clause], list[tuple[str, bytes]]]:
+    """Return conditions on the rows whose nodes match, and the marks under which a node may match for other reasons."""
+    name, element_name, value = _key(key.name), _element_key(key.name), comparison.value
+    here, inside = [(name, _UNLISTED)], [(element_name, _UNLISTED)]
+    match comparison.operator:
+        case Operator.EXISTS:
+            return [_Clause("key = ?", [name])], []
+        case Operator.EMPTY:
+            return [_Clause("key = ? AND value NOT IN ('', x'02', x'03')", [name])], here
+        case Operator.EQ | Operator.IN:
+            wanted = value if comparison.operator is Operator.IN else [value]
+            listed = _listable(wanted)
+            return _under("key = ?", [name], listed), here if len(listed) < len(wanted) else []
+        case Operator.CONTAINS | Operator.ANY:
+            wanted = value if comparison.operator is Operator.ANY else [value]
+            listed = _listable(wanted)
+            marks = here if len(listed) < len(wanted) else inside
+            return _under("key IN (?, ?)", [name, element_name], listed), marks if wanted else []
+        case Operator.ALL if not value:
+            return [_Clause("key = ? AND value NOT IN (x'02', x'03')", [name])], here
+        case Operator.ALL:
+            listed = list(dict.fromkeys(_listable(value)))
+            if len(_listable(value)) < len(value):
+                return [], here
+            sql, values = _joined("OR", _members("value", listed), empty="0")
+            sql = f"key IN (?, ?) AND {sql} GROUP BY node HAVING count(*) = ?"
+            return [_Clause(sql, [name, element_name, *values, len(listed)])], inside
+        case Operator.LT | Operator.LTE | Operator.GT | Operator.GTE if _is_bindable(value):
+            # Numbers come before texts, and texts before blobs: each range ends where its kind ends.
+            kind = "value >= '' AND value < x''" if isinstance(value, str) else "value < ''"
+            return [_Clause(f"key = ? AND {kind} AND value {_COMPARED[comparison.operator]} ?", [name, value])], here
+        case Operator.BETWEEN if all(map(_is_bindable, value)):
+            return [_Clause("key = ? AND value BETWEEN ? AND ?", [name, *value])], here
+        case _:  # patterns, and bounds that SQLite has no value for
+            predicate = apsw.pyobject(lambda stored: holds(comparison, stored))
+            return [_Clause("key = ? AND rlm_holds(?, value)", [name, predicate])], here
+
+
+def _selected(condition: _Clause) -> _Clause:
+    sql = f"SELECT node FROM node_fields WHERE {condition.sql}"  # noqa: S608 - conditions of this module, values bound
+    return _Clause(sql, condition.values)
+
+
+def _unlisted(mark: tuple[str, bytes], comparison: Comparison, key: Key) -> _Clause:
+    return _Clause(
+        # CROSS JOIN keeps the order: first the few marked rows, then their nodes.
+        "SELECT m.rowid FROM node_fields AS f CROSS JOIN nodes AS m ON m.rowid = f.node "
+        "WHERE f.key = ? AND f.value = ? AND rlm_holds(?, m.metadata)",
+        [*mark, apsw.pyobject(lambda metadata: holds(comparison, key.find(json.loads(metadata))))],
+    )
+
+
+def _listable(values: Iterable[Any]) -> list[SQLValue]:
+    return [listed for listed in map(_listed, values) if listed is not None]
+
+
+def _under(sql: str, values: Sequence[SQLValue], listed: Sequence[SQLValue]) -> list[_Clause]:
+    return [_Clause(f"{sql} AND {one.sql}", [*values, *one.values]) for one in _members("value", listed)]
+
+
+def _members(name: str, values: Sequence[SQLValue]) -> list[_Clause]:
+    """Return conditions, one of which holds if the column has one of the values; none for no value."""
+    if len(values) == 1:
+        return [_Clause(f"{name} = ?", list(values))]
+    # Texts and integers go in as one JSON array, of which SQLite binds any number. Booleans and fractions do not come
+    # out of JSON as what they are in the index.
+    exact = [value for value in values if isinstance(value, (str, int)) and not isinstance(value, bool)]
+    others = [value for value in values if not isinstance(value, (str, int)) or isinstance(value, bool)]
+    clauses = []
+    if exact:
+        sql = f"{name} IN (SELECT value FROM json_each(?))"  # noqa: S608 - the name of a column, the values bound
+        clauses.append(_Clause(sql, [json.dumps(exact)]))
+    if others:
+        clauses.append(_Clause(f"{name} IN ({', '.join('?' * len(others))})", list(others)))
+    return clauses

@@ -1,0 +1,290 @@
+"""What is held in memory of one namespace: for each node its tier and place, and a sketch of its vector.
+
+The sketch is what a search scans: the sign bits of long vectors (192 bytes for 1,536 components), the vectors
+themselves where they are short. It only nominates candidates; their scores come from the vectors in the file. Every
+search first compares three numbers with the file, in its own snapshot: the index is never older than a commit that
+the caller has seen, whichever process made it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.connection import row_of, rows_of
+from rlm_memory.engines.sqlite.vectors import CHUNK, VectorFormat, packed_signs, read_layout
+from rlm_memory.ports import Vector
+from rlm_memory.records import TIERS
+
+Positions: TypeAlias = NDArray[np.intp]
+"""Rows of the index."""
+
+NO_PLACE: Final = -1
+_GONE: Final = 255
+_TIER_CODES: Final[dict[str, int]] = {tier: code for code, tier in enumerate(TIERS)}
+
+_SURVIVORS: Final = 400
+_NOMINATED: Final = 100
+"""At least so many are left after the scan of the bits, and after their thinning."""
+
+_BLOCK_ROWS: Final = 4096
+"""Rows of sign bits compared at once: 4,096 of 192 bytes stay in a second-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which state of the file an index shows, and the two sums of the namespace that change with it."""
+
+    changes: int
+    last_node: int
+    nodes: int
+    words: int
+
+
+class WholeVectors:
+    """Short vectors, held as they are."""
+
+    def __init__(self, rows: Vector) -> None:
+        self.rows = rows
+
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Positions:
+        """Return the `n` nearest positions, exactly."""
+        rows = self.rows if positions is None else self.rows[positions]
+        chosen = _greatest(rows @ query, n)
+        return chosen if positions is None else positions[chosen]
+
+
+class SignBits:
+    """The signs of long vectors, packed into 64-bit words."""
+
+    def __init__(self, rows: NDArray[np.uint64]) -> None:
+        self.rows = rows
+
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Positions:
+        """Return a few times `n` positions: those whose signs differ least, thinned by the query's own components.
+
+        Keeping the query in float against the stored bits (asymmetric distance, Jegou, Douze and Schmid 2011) sorts
+        the survivors of the Hamming scan far better than their Hamming distances do.
+        """
+        survivors = self._fewest_differences(query, positions, max(_SURVIVORS, 10 * n))
+        wanted = max(_NOMINATED, 2 * n)
+        if len(survivors) <= wanted:
+            return survivors
+        return survivors[_greatest(self._products(query, survivors), wanted)]
+
+    def _fewest_differences(self, query: Vector, positions: Positions | None, n: int) -> Positions:
+        count = len(self.rows) if positions is None else len(positions)
+        if count <= n:
+            return np.arange(count) if positions is None else positions
+        signs = packed_signs(query[np.newaxis]).view(np.uint64)[0]
+        differences = np.empty(count, dtype=np.uint16)
+        for start in range(0, count, _BLOCK_ROWS):
+            stop = min(start + _BLOCK_ROWS, count)
+            block = self.rows[start:stop] if positions is None else self.rows[positions[start:stop]]
+            np.bitwise_count(block ^ signs).sum(axis=1, dtype=np.uint16, out=differences[start:stop])
+        chosen = np.argpartition(differences, n - 1)[:n]
+        return chosen if positions is None else positions[chosen]
+
+    def _products(self, query: Vector, positions: Positions) -> NDArray[np.float32]:
+        """Return the product of the query with the signs, as +1 and -1, at these positions (up to a constant)."""
+        packed = self.rows[positions].view(np.uint8)
+        padded = np.zeros(8 * packed.shape[1], dtype=np.float32)
+        padded[: len(query)] = query
+        # For each byte of a row, the sum of the query's components whose bit is set, for each of its 256 values.
+        table = padded.reshape(-1, 8) @ _BITS_OF_BYTES
+        return np.asarray(table[np.arange(packed.shape[1]), packed].sum(axis=1))
+
+
+_BITS_OF_BYTES: Final[Vector] = np.unpackbits(
+    np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1, bitorder="little"
+).T.astype(np.float32)
+
+
+def _greatest(values: NDArray[np.floating], n: int) -> Positions:
+    """Return the indexes of the `n` greatest values, in no order."""
+    if len(values) <= n:
+        return np.arange(len(values))
+    greatest: Positions = np.argpartition(values, len(values) - n)[len(values) - n :]
+    return greatest
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The index as of one state of the file; never changed once it is made.
+
+    `nodes` ascends. `tiers` holds the position of the tier in TIERS, or 255 for a node that is gone; `places` is -1
+    for a node without a vector.
+    """
+
+    version: Version
+    layout: VectorFormat | None
+    nodes: NDArray[np.int64]
+    tiers: NDArray[np.uint8]
+    places: NDArray[np.int64]
+    sketch: SignBits | WholeVectors | None
+    tier_counts: list[int]
+    with_vector: int
+
+    def positions_of(self, nodes: NDArray[np.int64]) -> Positions:
+        """Return the positions of these nodes; those that are not (or no longer) here are left out."""
+        found = np.searchsorted(self.nodes, nodes)
+        inside = found < len(self.nodes)
+        found, nodes = found[inside], nodes[inside]
+        here: Positions = found[self.nodes[found] == nodes]
+        return here[self.tiers[here] != _GONE]
+
+    def all_in(self, tiers: Sequence[str]) -> bool:
+        """Return whether every position holds a node in one of these tiers."""
+        return bool(sum(self.tier_counts[_TIER_CODES[tier]] for tier in tiers) == len(self.nodes))
+
+    def nominate(self, query: Vector, eligible: NDArray[np.bool_] | None, n: int) -> Positions:
+        """Return positions that hold the `n` nearest eligible vectors (very likely, where they are held as signs)."""
+        if self.sketch is None or not self.with_vector:
+            return np.empty(0, dtype=np.intp)
+        if eligible is None and self.with_vector == len(self.nodes):
+            return self.sketch.nominate(query, None, n)
+        here = self.places != NO_PLACE
+        return self.sketch.nominate(query, np.flatnonzero(here if eligible is None else here & eligible), n)
+
+    def in_tiers(self, tiers: Sequence[str]) -> NDArray[np.bool_]:
+        """Return for each position whether its node is in one of these tiers."""
+        chosen = np.zeros(256, dtype=bool)
+        chosen[[_TIER_CODES[tier] for tier in tiers]] = True
+        return chosen[self.tiers]
+
+
+class NodeIndex:
+    """The index of one namespace of one file, kept up to date by whoever searches."""
+
+    def __init__(self, namespace: int) -> None:
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._state: IndexState | None = None
+        self._buffer: NDArray[np.generic] | None = None  # the sketch's rows, with room for more
+
+    def state(self, connection: apsw.Connection) -> IndexState:
+        """Return the index as this connection's snapshot of the file has it, or newer."""
+        version = Version(*row_of(connection, statements.SELECT_VERSION, (self._namespace,)))
+        state = self._state
+        if state is not None and state.version == version:
+            return state
+        with self._lock:
+            state = self._state
+            layout = read_layout(connection)
+            if state is None or state.layout != layout or not _reaches_back(connection, state.version):
+                state = self._load(connection, layout, version)
+            elif version.changes > state.version.changes or version.last_node > state.version.last_node:
+                state = self._follow(connection, state, version)
+            self._state = state
+            return state
+
+    def _load(self, connection: apsw.Connection, layout: VectorFormat | None, version: Version) -> IndexState:
+        nodes, tiers, places = _columns(rows_of(connection, statements.SELECT_INDEX, (self._namespace,)))
+        by_node = np.argsort(nodes, kind="stable")
+        nodes, tiers, places = nodes[by_node], tiers[by_node], places[by_node]
+        self._buffer = None if layout is None else _sketch_rows(connection, layout, places)
+        return self._made(version, layout, nodes, tiers, places)
+
+    def _follow(self, connection: apsw.Connection, known: IndexState, version: Version) -> IndexState:
+        """Return the known state with the nodes that were added and changed since."""
+        added = rows_of(connection, statements.SELECT_ADDED, (known.version.last_node, version.last_node))
+        new_nodes, new_tiers, new_places = _columns(added)
+        nodes = np.concatenate([known.nodes, new_nodes])
+        tiers = np.concatenate([known.tiers, new_tiers])
+        places = np.concatenate([known.places, new_places])
+        stale = np.arange(len(known.nodes), len(nodes))
+        if version.changes > known.version.changes:
+            changed = rows_of(
+                connection,
+                statements.SELECT_CHANGED,
+                (known.version.changes, version.changes, *node_range(self._namespace)),
+            )
+            changed_nodes, new_tiers, new_places = _columns(changed)
+            where = np.searchsorted(nodes, changed_nodes)
+            here = where < len(nodes)
+            here[here] = nodes[where[here]] == changed_nodes[here]  # one may have come and gone in between
+            tiers[where[here]], places[where[here]] = new_tiers[here], new_places[here]
+            stale = np.union1d(stale, where[here])
+        if known.layout is not None and len(stale):
+            stale = stale[places[stale] != NO_PLACE]
+            self._make_room(len(nodes))[stale] = _sketch_rows(connection, known.layout, places[stale])
+        return self._made(version, known.layout, nodes, tiers, places)
+
+    def _make_room(self, rows: int) -> NDArray[np.generic]:
+        buffer = self._buffer
+        assert buffer is not None
+        if len(buffer) < rows:
+            grown = np.zeros((max(rows, len(buffer) * 5 // 4), buffer.shape[1]), dtype=buffer.dtype)
+            grown[: len(buffer)] = buffer
+            buffer = self._buffer = grown
+        return buffer
+
+    def _made(
+        self,
+        version: Version,
+        layout: VectorFormat | None,
+        nodes: NDArray[np.int64],
+        tiers: NDArray[np.uint8],
+        places: NDArray[np.int64],
+    ) -> IndexState:
+        sketch: SignBits | WholeVectors | None = None
+        if layout is not None and self._buffer is not None:
+            rows = self._buffer[: len(nodes)]
+            sketch = SignBits(rows.view(np.uint64)) if layout.scanned_as_signs else WholeVectors(rows.view(np.float32))
+        counts = np.bincount(tiers, minlength=len(TIERS)).tolist()
+        return IndexState(
+            version, layout, nodes, tiers, places, sketch, counts, int(np.count_nonzero(places != NO_PLACE))
+        )
+
+
+def node_range(namespace: int) -> tuple[int, int]:
+    """Return the lowest and the highest number a node of this namespace can have."""
+    return namespace << 40, ((namespace + 1) << 40) - 1
+
+
+def _reaches_back(connection: apsw.Connection, known: Version) -> bool:
+    """Return whether the list of changes still holds all that came after the known state."""
+    (oldest,) = row_of(connection, statements.SELECT_OLDEST_CHANGE)
+    return oldest is None or int(oldest) <= known.changes + 1
+
+
+def _columns(
+    rows: list[tuple[int, str | None, int | None]],
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
+    """Return rows of (node, tier, place) as three arrays; a node without a tier is gone."""
+    return (
+        np.array([row[0] for row in rows], dtype=np.int64),
+        np.array([_GONE if row[1] is None else _TIER_CODES[row[1]] for row in rows], dtype=np.uint8),
+        np.array([NO_PLACE if row[2] is None else row[2] for row in rows], dtype=np.int64),
+    )
+
+
+def _sketch_rows(connection: apsw.Connection, layout: VectorFormat, places: NDArray[np.int64]) -> NDArray[np.generic]:
+    """Return a row of the sketch for each place; zeros where there is no vector."""
+    present = places != NO_PLACE
+    chunks = np.unique(places[present] // CHUNK)
+    whole = _read_chunks(connection, layout, chunks)
+    rows = np.zeros((len(places), whole.shape[1]), dtype=whole.dtype)
+    at = np.searchsorted(chunks, places[present] // CHUNK) * CHUNK + places[present] % CHUNK
+    rows[present] = whole[at]
+    return rows
+
+
+def _read_chunks(connection: apsw.Connection, layout: VectorFormat, chunks: NDArray[np.int64]) -> NDArray[np.generic]:
+    """Return the rows of the sketch for all places of these chunks, in order: shape (len(chunks) * CHUNK, width)."""
+    select = statements.SELECT_SIGNS if layout.has_signs else statements.SELECT_CHUNKS
+    wanted = set(chunks.tolist())
+    bounds = (min(wanted), max(wanted)) if wanted else (0, -1)
+    stored = b"".join(bits for chunk, bits in connection.execute(select, bounds) if chunk in wanted)
+    if not layout.scanned_as_signs:
+        return layout.decode(stored)
+    width = -(-layout.dimensions // 64) * 8 if layout.has_signs else layout.width
+    packed = np.frombuffer(stored, dtype=np.uint8).reshape(-1, width)
+    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -width % 8)))).view(np.uint64)

@@ -1,0 +1,154 @@
+"""The keyword leg: rare words find the candidates in FTS5, all words score them.
+
+FTS5's own bm25 costs about a microsecond a matching row, and common words match most rows: 63 ms for an OR of seven
+words over 100,000 texts, against 3.8 ms this way. Common words still count: each candidate's text is cut by the
+store's tokenizer and scored over all words, with the counts of its namespace alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.connection import row_of
+from rlm_memory.engines.sqlite.index import IndexState, Positions, Version, node_range
+from rlm_memory.keywords import keep_words, segment_query
+from rlm_memory.scoring import bm25, inverse_document_frequency
+
+_RARE_SHARE: Final = 0.05
+_RARE_ROWS: Final = 500
+"""A word is rare when it stands in at most this share of the texts, or in so few that all can be looked at."""
+
+_ALL_ROWS: Final = 256
+"""Up to so many matching texts are all scored exactly; of more, FTS5's ranking by the rare words picks the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a question that count, each as the tokenizer stores it, as written, and with its weight.
+
+    A word that stands in no text of the namespace is not among them.
+    """
+
+    terms: tuple[str, ...]
+    phrases: tuple[str, ...]
+    frequencies: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    average_length: float
+
+
+class KeywordLeg:
+    """Keyword search in one namespace."""
+
+    def __init__(self, namespace: int, tokenizer: str, stop_words: frozenset[str]) -> None:
+        self._nodes = node_range(namespace)
+        name, *arguments = tokenizer.split()
+        self._tokenizer = name, [argument.strip("'\"") for argument in arguments]
+        self._stop_words = stop_words
+        self._counted: tuple[Version, dict[str, int]] | None = None
+
+    def words(self, connection: apsw.Connection, question: str, version: Version) -> Words:
+        """Return the words of the question that can match, stop words dropped unless there are no others."""
+        # A NUL would end the MATCH expression; to the tokenizer it is a separator anyway.
+        cut = segment_query(question.replace("\0", " ")).encode("utf-8", "replace")
+        tokens = self._tokens(connection, apsw.FTS5_TOKENIZE_QUERY)(cut, include_offsets=True)
+        written = {term: cut[start:end].decode("utf-8", "replace") for start, end, term in tokens}
+        kept = keep_words(list(written.values()), self._stop_words)
+        chosen = {term: word for term, word in written.items() if word in kept}
+        counts = {term: self._texts_with(connection, term, word, version) for term, word in chosen.items()}
+        terms = sorted((term for term, count in counts.items() if count), key=lambda term: (counts[term], term))
+        frequencies = np.array([counts[term] for term in terms], dtype=np.int64)
+        return Words(
+            terms=tuple(terms),
+            phrases=tuple('"' + chosen[term].replace('"', '""') + '"' for term in terms),
+            frequencies=frequencies,
+            weights=inverse_document_frequency(version.nodes, frequencies),
+            average_length=version.words / version.nodes if version.nodes else 0.0,
+        )
+
+    def candidates(
+        self, connection: apsw.Connection, state: IndexState, words: Words, eligible: NDArray[np.bool_] | None, n: int
+    ) -> Positions:
+        """Return the positions of eligible texts, `n` or more if so many match, that may hold the best `n`.
+
+        Args:
+            connection: A reader's snapshot.
+            state: The index that gives the positions.
+            words: What to look for.
+            eligible: For each position whether it may be returned; None if all may.
+            n: How many are wanted.
+        """
+        if not words.terms:
+            return np.empty(0, dtype=np.intp)
+        rare = max(_RARE_ROWS, int(_RARE_SHARE * state.version.nodes))
+        count = int(np.count_nonzero(words.frequencies <= rare)) or 1
+        found = self._found(connection, state, words, count, eligible, n)
+        while len(found) < n and count < len(words.terms):
+            count += 1  # the rare words find too few: look for the next one too
+            found = self._found(connection, state, words, count, eligible, n)
+        return found
+
+    def scores(self, connection: apsw.Connection, texts: Sequence[str], words: Words) -> NDArray[np.float64]:
+        """Return the bm25 of each text over all words, 0 where it has none of them."""
+        column = {term: i for i, term in enumerate(words.terms)}
+        frequencies = np.zeros((len(texts), len(column)))
+        lengths = np.zeros(len(texts))
+        tokenize = self._tokens(connection, apsw.FTS5_TOKENIZE_DOCUMENT)
+        for row, text in enumerate(texts):
+            tokens = tokenize(text.encode("utf-8", "replace"), include_offsets=False)
+            lengths[row] = len(tokens)
+            for token in tokens:
+                if (i := column.get(token)) is not None:
+                    frequencies[row, i] += 1
+        return bm25(frequencies, lengths, words.average_length, words.weights)
+
+    def _found(
+        self,
+        connection: apsw.Connection,
+        state: IndexState,
+        words: Words,
+        count: int,
+        eligible: NDArray[np.bool_] | None,
+        n: int,
+    ) -> Positions:
+        match = " OR ".join(words.phrases[:count])
+        if int(words.frequencies[:count].sum()) <= _ALL_ROWS or (
+            eligible is not None and np.count_nonzero(eligible) <= _ALL_ROWS
+        ):
+            return self._positions(
+                state, connection.execute(statements.MATCHING_NODES, (match, *self._nodes)), eligible
+            )
+        wanted = max(2 * n, 100)
+        ranked = connection.execute(statements.BEST_MATCHING_NODES, (match, *self._nodes))
+        found = np.empty(0, dtype=np.intp)
+        while len(found) < wanted and (rows := list(islice(ranked, wanted))):
+            found = np.concatenate([found, self._positions(state, rows, eligible)])
+        return found
+
+    @staticmethod
+    def _positions(state: IndexState, rows: Iterable[tuple[int]], eligible: NDArray[np.bool_] | None) -> Positions:
+        positions = state.positions_of(np.fromiter((row[0] for row in rows), dtype=np.int64))
+        return positions if eligible is None else positions[eligible[positions]]
+
+    def _tokens(self, connection: apsw.Connection, reason: int) -> Callable[..., Any]:
+        name, arguments = self._tokenizer
+        return partial(connection.fts5_tokenizer(name, arguments), flags=reason, locale=None, include_colocated=False)
+
+    def _texts_with(self, connection: apsw.Connection, term: str, word: str, version: Version) -> int:
+        """Return how many texts of the namespace have the term; counted once for each state of the file."""
+        if self._counted is None or self._counted[0] != version:
+            self._counted = version, {}
+        counts = self._counted[1]
+        if (known := counts.get(term)) is None:
+            phrase = '"' + word.replace('"', '""') + '"'
+            (known,) = row_of(connection, statements.COUNT_MATCHING, (phrase, *self._nodes))
+            counts[term] = known
+        return known

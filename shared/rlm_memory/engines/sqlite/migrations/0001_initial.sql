@@ -1,0 +1,102 @@
+-- Memories, their keyword index, and what a search needs to know without reading the texts.
+-- {tokenizer} is the only part that is filled in: the FTS5 tokenizer of the store, already quoted.
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A tenant. Its nodes have the numbers from number << 40 on, so that each namespace is one range of rowids in every
+-- table: a search reads its own rows alone, in FTS5 too, and counts of words never mix two tenants.
+CREATE TABLE namespaces (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    last_node INTEGER NOT NULL,          -- the highest number ever given to a node: numbers are not reused
+    nodes INTEGER NOT NULL DEFAULT 0,    -- the two sums that bm25 needs
+    words INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE nodes (
+    node INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    id TEXT NOT NULL,
+    type TEXT NOT NULL CHECK (type IN ('entity', 'fact', 'experience', 'decision', 'snippet')),
+    subtype TEXT,
+    tier TEXT NOT NULL CHECK (tier IN ('task', 'session', 'longterm', 'archive')),
+    confidence REAL NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    provenance TEXT,
+    created_at INTEGER NOT NULL,         -- times are milliseconds since 1970-01-01 UTC
+    updated_at INTEGER NOT NULL,
+    last_accessed INTEGER,
+    access_count INTEGER NOT NULL DEFAULT 0,
+    pinned INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
+    place INTEGER,                       -- where its vector lies in node_embeddings; NULL: it has none
+    text_hash INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    text TEXT NOT NULL,
+    keywords TEXT                        -- what FTS5 indexes instead of the text, where the text needs cutting first
+) STRICT;
+
+CREATE UNIQUE INDEX nodes_by_id ON nodes (namespace, id);
+-- Covers what is held in memory of each node, so that loading it reads no text.
+CREATE INDEX nodes_by_place ON nodes (namespace, place, tier);
+CREATE INDEX nodes_by_tier ON nodes (namespace, tier);
+-- Finds the vector of a text that was embedded before.
+CREATE INDEX nodes_by_text ON nodes (text_hash);
+
+-- Top-level scalars of the metadata, for filters. No affinity: 5 and '5' stay apart; booleans are blobs.
+CREATE TABLE node_fields (
+    key TEXT NOT NULL,
+    value,
+    node INTEGER NOT NULL,
+    PRIMARY KEY (key, value, node)
+) WITHOUT ROWID;
+
+CREATE VIEW node_keywords AS SELECT node, coalesce(keywords, text) AS text FROM nodes;
+
+CREATE VIRTUAL TABLE nodes_fts USING fts5(
+    text, content = 'node_keywords', content_rowid = 'node', tokenize = {tokenizer}
+);
+
+CREATE TRIGGER nodes_fts_insert AFTER INSERT ON nodes BEGIN
+    INSERT INTO nodes_fts (rowid, text) VALUES (new.node, coalesce(new.keywords, new.text));
+END;
+
+CREATE TRIGGER nodes_fts_delete AFTER DELETE ON nodes BEGIN
+    INSERT INTO nodes_fts (nodes_fts, rowid, text) VALUES ('delete', old.node, coalesce(old.keywords, old.text));
+END;
+
+CREATE TRIGGER nodes_fts_update AFTER UPDATE OF text, keywords ON nodes
+WHEN old.text IS NOT new.text OR old.keywords IS NOT new.keywords BEGIN
+    INSERT INTO nodes_fts (nodes_fts, rowid, text) VALUES ('delete', old.node, coalesce(old.keywords, old.text));
+    INSERT INTO nodes_fts (rowid, text) VALUES (new.node, coalesce(new.keywords, new.text));
+END;
+
+-- Sign bits of the vectors, one row a chunk of node_embeddings and in its layout: what a search scans first.
+CREATE TABLE vector_signs (
+    chunk INTEGER PRIMARY KEY,
+    bits BLOB NOT NULL
+) STRICT;
+
+-- Nodes whose tier, vector, text or existence changed after they were added: what another process must read again.
+-- New nodes are not listed, their numbers are above namespaces.last_node as it was.
+CREATE TABLE node_changes (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    node INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER nodes_changed AFTER UPDATE OF tier, place, text ON nodes
+WHEN old.tier IS NOT new.tier OR old.place IS NOT new.place OR old.text IS NOT new.text BEGIN
+    INSERT INTO node_changes (node) VALUES (new.node);
+END;
+
+CREATE TRIGGER nodes_deleted AFTER DELETE ON nodes BEGIN
+    INSERT INTO node_changes (node) VALUES (old.node);
+END;
+
+-- New vectors of a change of the embedding model, until all are there and take the place of the old ones.
+CREATE TABLE new_vectors (
+    node INTEGER PRIMARY KEY,
+    text_hash INTEGER NOT NULL,
+    vector BLOB NOT NULL
+) STRICT;

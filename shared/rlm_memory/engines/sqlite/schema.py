@@ -1,0 +1,86 @@
+"""The schema of a store file, and its way from one release to the next."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Final
+
+import apsw
+
+from rlm_memory.engines.sqlite.connection import Database, row_of
+from rlm_memory.errors import InvalidInputError, StoreCorruptError, StoreVersionError
+
+APPLICATION_ID: Final = 0x524C4D31  # "RLM1" in the file's header: this file is ours
+
+_MIGRATION_NAME = re.compile(r"(\d{4})_\w+\.sql")
+
+
+def quoted(text: str) -> str:
+    """Return the text as an SQL string literal, for the places in DDL where nothing can be bound."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the migrations as (version, SQL), the first one first."""
+    found = []
+    for entry in files("rlm_memory.engines.sqlite").joinpath("migrations").iterdir():
+        if match := _MIGRATION_NAME.fullmatch(entry.name):
+            found.append((int(match[1]), entry.read_text("utf-8")))
+    return sorted(found)
+
+
+def migrate(database: Database, *, tokenizer: str) -> None:
+    """Bring the file to the schema of this release; a new file gets this tokenizer.
+
+    Two processes may do this at once: the second waits for the first and finds nothing left to do.
+
+    Raises:
+        StoreVersionError: The file is from a newer release.
+        StoreCorruptError: The file is a database, but not one of ours.
+    """
+    steps = migrations()
+    newest = steps[-1][0]
+    with database.reading() as connection:
+        if _version(database, connection, newest) == newest:
+            return
+    if database.read_only:
+        raise StoreVersionError(
+            f"{database.location} has an older schema. Open it once without read_only=True to bring it up to date."
+        )
+    with database.transaction() as connection:
+        version = _version(database, connection, newest)
+        if version == 0:
+            _check_tokenizer(connection, tokenizer)
+            connection.pragma("application_id", APPLICATION_ID)
+        for number, sql in steps:
+            if number > version:
+                connection.execute(sql.replace("{tokenizer}", quoted(tokenizer)))
+                connection.pragma("user_version", number)
+
+
+def _version(database: Database, connection: apsw.Connection, newest: int) -> int:
+    """Return the schema version of the file, 0 for an empty one."""
+    version = int(connection.pragma("user_version"))
+    ours = connection.pragma("application_id") == APPLICATION_ID
+    if not ours and (version or row_of(connection, "SELECT 1 FROM sqlite_schema LIMIT 1")):
+        raise StoreCorruptError(
+            f"{database.location} is a database of another program, not a memory store; choose another path."
+        )
+    if version > newest:
+        raise StoreVersionError(
+            f"{database.location} has schema version {version}, this release knows up to {newest}. "
+            "Update it with: pip install -U rlm-memory"
+        )
+    return version
+
+
+def _check_tokenizer(connection: apsw.Connection, tokenizer: str) -> None:
+    name, *arguments = tokenizer.split() or [""]
+    try:
+        connection.fts5_tokenizer(name, [argument.strip("'\"") for argument in arguments])
+    except (apsw.Error, ValueError) as error:
+        raise InvalidInputError(
+            f"Unknown tokenizer {tokenizer!r}; expected one of SQLite's FTS5, such as 'porter unicode61', "
+            "'unicode61' or 'trigram'."
+        ) from error

@@ -1,0 +1,173 @@
+"""Nodes as a file of JSON lines: a header, then one node a line, with its vector and the history of its use."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from os import PathLike
+from typing import IO, Any, Final
+
+import numpy as np
+
+from rlm_memory.embedding import checked
+from rlm_memory.errors import EmbeddingError, EmbeddingMismatchError, InvalidInputError, InvalidNodeError
+from rlm_memory.ports import Engine, Scope, Vector
+from rlm_memory.records import Node
+from rlm_memory.validation import checked_node
+
+FORMAT: Final = "rlm-memory nodes"
+VERSION: Final = 1
+_BATCH: Final = 500
+_LONGEST_LINE: Final = 256 << 20
+
+_TEXTS: Final = ("text", "id", "type", "subtype", "tier", "provenance")
+_TIMES: Final = ("created_at", "updated_at", "last_accessed")
+
+
+def write(engine: Engine, path: str | PathLike[str]) -> int:
+    """Write every node of the engine's namespace to a new file, of one state of the store; return how many.
+
+    Raises:
+        InvalidInputError: There is a file already.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise InvalidInputError(f"{os.fspath(path)} exists already; choose another path for the export.") from error
+    with open(descriptor, "w", encoding="utf-8", newline="\n") as file, engine.reading():
+        identity = engine.identity()
+        header = {
+            "format": FORMAT, "version": VERSION, "model": identity.model, "dimensions": identity.dimensions,
+        }  # fmt: skip
+        _write_line(file, header)
+        count, after = 0, None
+        while nodes := engine.select(Scope(), limit=_BATCH, after=after):
+            after = nodes[-1].id
+            for node, vector in zip(nodes, engine.vectors_of([node.id for node in nodes]), strict=True):
+                _write_line(file, _line_of(node, vector))
+            count += len(nodes)
+        return count
+
+
+def _write_line(file: IO[str], value: dict[str, Any]) -> None:
+    file.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _line_of(node: Node, vector: Vector | None) -> dict[str, Any]:
+    line: dict[str, Any] = {name: getattr(node, name) for name in _TEXTS}
+    line |= {"confidence": node.confidence, "metadata": dict(node.metadata)}
+    line |= {name: value.isoformat() for name in _TIMES if (value := getattr(node, name)) is not None}
+    line |= {"access_count": node.access_count, "pinned": node.pinned}
+    if vector is not None:
+        line["vector"] = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+    return line
+
+
+def read(engine: Engine, path: str | PathLike[str], *, namespace: str, now_ms: int) -> int:
+    """Store every node of the file in one transaction; return how many.
+
+    Raises:
+        InvalidInputError: A line cannot be read; nothing was written.
+        EmbeddingMismatchError: The store has vectors of another model or length.
+    """
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file, engine.transaction():
+        lines = _lines(file)
+        _, header = next(lines, (1, None))
+        model, dimensions = _identity_in(header)
+        ours = engine.identity()
+        if dimensions is not None:
+            if ours.dimensions not in (None, dimensions) or (ours.model and model and ours.model != model):
+                raise EmbeddingMismatchError(
+                    f"{os.fspath(path)} has vectors of {model!r} ({dimensions} dimensions), the store has those of "
+                    f"{ours.model!r} ({ours.dimensions} dimensions). Import it into a new store, and change its vectors with reembed."
+                )
+            engine.adopt(model=ours.model or model, dimensions=dimensions)
+        count = 0
+        batch: dict[str, tuple[Node, Vector | None]] = {}
+        for number, line in lines:
+            node, vector = _node_of(line, number, namespace, dimensions)
+            batch[node.id] = node, vector
+            count += 1
+            if len(batch) == _BATCH:
+                engine.put([n for n, _ in batch.values()], [v for _, v in batch.values()], now_ms)
+                batch = {}
+        if batch:
+            engine.put([n for n, _ in batch.values()], [v for _, v in batch.values()], now_ms)
+        return count
+
+
+def _lines(file: IO[str]) -> Iterator[tuple[int, Any]]:
+    number = 0
+    while line := file.readline(_LONGEST_LINE):
+        number += 1
+        try:
+            yield number, json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"Line {number} is not JSON: {error}") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _identity_in(header: Any) -> tuple[str, int | None]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InvalidInputError(f"Line 1 is not the header of an export; expected {{'format': {FORMAT!r}, ...}}.")
+    if header.get("version") != VERSION:
+        raise InvalidInputError(
+            f"The export has version {header.get('version')!r}, this release reads {VERSION}. "
+            "Update it with: pip install -U rlm-memory"
+        )
+    model, dimensions = header.get("model") or "", header.get("dimensions")
+    whole = isinstance(dimensions, int) and not isinstance(dimensions, bool) and 0 < dimensions <= 65536
+    if not isinstance(model, str) or not (dimensions is None or whole):
+        raise InvalidInputError("Line 1: model must be a text, and dimensions a number from 1 to 65536 or null.")
+    return model, dimensions
+
+
+def _node_of(line: Any, number: int, namespace: str, dimensions: int | None) -> tuple[Node, Vector | None]:
+    name = f"Line {number}"
+    if not isinstance(line, dict):
+        raise InvalidInputError(f"{name} is not an object.")
+    known = {*_TEXTS, *_TIMES, "confidence", "metadata", "access_count", "pinned", "vector"}
+    if unknown := line.keys() - known:
+        raise InvalidInputError(f"{name} has unknown fields: {', '.join(sorted(unknown))}.")
+    encoded = line.pop("vector", None)
+    times: dict[str, Any] = {field: _time(line.pop(field), f"{name}: {field}") for field in _TIMES if field in line}
+    count, pinned = line.pop("access_count", 0), line.pop("pinned", False)
+    if (
+        not isinstance(pinned, bool)
+        or isinstance(count, bool)
+        or not isinstance(count, int)
+        or not 0 <= count < 1 << 62
+    ):
+        raise InvalidInputError(f"{name}: access_count must be a whole number of 0 or more, pinned true or false.")
+    try:
+        node = checked_node(Node(**line, **times, access_count=count, pinned=pinned, namespace=namespace), name)
+    except (TypeError, InvalidNodeError) as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+    return node, None if encoded is None else _vector(encoded, dimensions, name)
+
+
+def _time(value: Any, name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} is {value!r}; expected an ISO 8601 time with its zone.") from error
+    if moment.tzinfo is None:
+        raise InvalidInputError(f"{name} is {value!r}; expected an ISO 8601 time with its zone.")
+    return moment
+
+
+def _vector(encoded: Any, dimensions: int | None, name: str) -> Vector:
+    try:
+        stored = base64.b64decode(encoded, validate=True)
+        vectors = checked([np.frombuffer(stored, dtype="<f4")], 1, dimensions)
+    except (TypeError, ValueError, binascii.Error, EmbeddingError) as error:
+        raise InvalidInputError(f"{name}: its vector is not {dimensions} numbers in base64: {error}") from error
+    row: Vector = vectors[0]
+    return row

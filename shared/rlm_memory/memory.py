@@ -1,0 +1,776 @@
+"""Memory: one namespace of a store, the way in for everybody.
+
+Validates, embeds, fuses, audits; an engine stores and ranks.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from rlm_memory import interchange
+from rlm_memory.embedding import checked, embedder_model, resolve_embedder
+from rlm_memory.engines import open_engine
+from rlm_memory.errors import (
+    EmbeddingError,
+    EmbeddingMismatchError,
+    EmbeddingUnavailableError,
+    InvalidInputError,
+    InvalidNodeError,
+    InvalidQueryError,
+    NodeNotFoundError,
+)
+from rlm_memory.filters import And, Column, Comparison, Filter, Operator, parse_filter
+from rlm_memory.keywords import stop_words as stop_word_list
+from rlm_memory.location import default_location
+from rlm_memory.ports import Candidates, Clock, Embedder, Engine, Progress, Scope, Vector, system_clock
+from rlm_memory.records import (
+    NODE_TYPES,
+    VECTOR_STORAGES,
+    CheckReport,
+    Hit,
+    Node,
+    NodeType,
+    Stats,
+    Tier,
+    VectorStorage,
+)
+from rlm_memory.scoring import checked_alpha, fuse, maximal_marginal_relevance, order
+from rlm_memory.validation import (
+    checked_count,
+    checked_ids,
+    checked_namespace,
+    checked_node,
+    checked_nodes,
+    checked_tiers,
+)
+
+DEFAULT_EMBEDDER: Final = "openai:text-embedding-3-small"
+DEFAULT_TOKENIZER: Final = "porter unicode61"
+
+_LEAST_CANDIDATES: Final = 20
+_CANDIDATES_PER_HIT: Final = 5
+_BATCH: Final = 256
+
+EmbedderSpec: TypeAlias = "str | Embedder | None"
+Where: TypeAlias = "Filter | Mapping[str, Any] | None"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Vectors that a step of a call waits for: of texts to be stored, or of one question."""
+
+    texts: tuple[str, ...]
+    is_query: bool
+
+    def checked(self, answer: Any) -> Vector:
+        """Return an embedder's answer as a matrix with a row for each text.
+
+        Raises:
+            EmbeddingRequestError: It is not one usable vector for each.
+        """
+        if self.is_query and not np.any(answer):  # no direction to compare: the question is searched by its words
+            return np.zeros((1, len(answer)), dtype=np.float32)
+        return checked([answer] if self.is_query else answer, len(self.texts), None)
+
+
+Steps: TypeAlias = Generator[Wanted, Vector, T]
+"""A call as a generator: it works on the store, yields for vectors and returns the result. Sync and async drive it."""
+
+
+class Memory:
+    """Long-term memory in one file: add texts, find them again by meaning and by words.
+
+    Open it with `Memory.open`, use it from any number of threads, close it or use it as a context manager. Other
+    processes may have the same file open.
+
+    >>> with Memory.open(":memory:", embedder=None) as memory:
+    ...     ids = memory.add(["Paris is in France.", "Oslo is in Norway."])
+    ...     [hit.text for hit in memory.search("Which country has Oslo?", k=1)]
+    ['Oslo is in Norway.']
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        embedder: EmbedderSpec,
+        namespace: str,
+        alpha: float,
+        clock: Clock,
+        settings: dict[str, Any],
+    ) -> None:
+        self._engine = engine
+        self._spec = embedder
+        self._embedder: Embedder | None = None
+        self._clock = clock
+        self._settings = settings
+        self.namespace = namespace
+        self.alpha = alpha
+
+    @classmethod
+    def open(
+        cls,
+        location: str | PathLike[str] | None = None,
+        *,
+        embedder: EmbedderSpec = DEFAULT_EMBEDDER,
+        namespace: str = "default",
+        alpha: float = 0.5,
+        tokenizer: str | None = None,
+        stop_words: str | Iterable[str] | None = "en",
+        embedding_storage: VectorStorage | None = None,
+        read_only: bool = False,
+        clock: Clock = system_clock,
+    ) -> Self:
+        """Open a store, creating it if there is none.
+
+        Args:
+            location: A path, or ":memory:". None: the environment variable RLM_MEMORY_DB, else a file in the user's
+                data folder.
+            embedder: "openai:MODEL", "model2vec:NAME", "wordllama", an object with `embed` and `embed_query`, or None
+                for keyword search alone. It is loaded when it is first needed.
+            namespace: The tenant; nothing crosses from one to another.
+            alpha: How much meaning counts against words in a search, from 0 (words alone) to 1 (vectors alone).
+            tokenizer: How FTS5 cuts texts into words, for a new store: "porter unicode61" (English stemming) unless
+                given. An existing store keeps its own.
+            stop_words: Words of a question that the keyword search leaves out: a language such as "en", the words
+                themselves, or None.
+            embedding_storage: "float32", "int8" or "bit", for a new store: "float32" unless given.
+            read_only: Refuse writes, and touch neither the file nor its folder.
+            clock: Tells the time.
+
+        Raises:
+            EmbeddingMismatchError: The store's vectors are those of another model, or of another length.
+            StoreError: The file cannot be opened, was written by a newer release, or is not a store.
+            InvalidInputError: An argument cannot be used.
+        """
+        namespace = checked_namespace(namespace)
+        alpha = checked_alpha(alpha)
+        if embedding_storage not in (None, *VECTOR_STORAGES):
+            expected = ", ".join(VECTOR_STORAGES)
+            raise InvalidInputError(f"Unknown embedding_storage {embedding_storage!r}; expected one of {expected}.")
+        model = embedder_model(embedder)
+        place = default_location() if location is None else location
+        settings = {
+            "location": place, "embedder": embedder, "namespace": namespace, "alpha": alpha, "stop_words": stop_words,
+            "read_only": read_only, "clock": clock,
+        }  # fmt: skip
+        engine = open_engine(
+            place,
+            namespace=namespace,
+            tokenizer=tokenizer or DEFAULT_TOKENIZER,
+            embedding_storage=embedding_storage or "float32",
+            stop_words=stop_word_list(stop_words),
+            read_only=read_only,
+        )
+        memory = cls(engine, embedder=embedder, namespace=namespace, alpha=alpha, clock=clock, settings=settings)
+        try:
+            memory._check_identity(model, tokenizer, embedding_storage)
+        except BaseException:
+            engine.close()
+            raise
+        return memory
+
+    def _check_identity(self, model: str | None, tokenizer: str | None, storage: VectorStorage | None) -> None:
+        identity = self._engine.identity()
+        for name, asked, kept in (
+            ("tokenizer", tokenizer, identity.tokenizer),
+            ("embedding_storage", storage, identity.embedding_storage),
+        ):
+            if asked is not None and asked != kept:
+                raise InvalidInputError(
+                    f"{self._engine.location} was made with {name}={kept!r} and keeps it; got {asked!r}. "
+                    f"Leave {name} out, or export this store and import it into a new one."
+                )
+        if model and identity.model and model != identity.model:
+            raise self._mismatch(f"{model!r}", f"{identity.model!r} ({identity.dimensions} dimensions)")
+
+    def _mismatch(self, ours: str, stored: str) -> EmbeddingMismatchError:
+        return EmbeddingMismatchError(
+            f"{self._engine.location} holds vectors of {stored}, the embedder is {ours}. "
+            "Open it with the same embedder, with embedder=None for keyword search alone, or change its vectors with: "
+            f"rlm-memory --db {self._engine.location} reembed --to EMBEDDER"
+        )
+
+    # -- embedding ----------------------------------------------------------------------------------------------
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedder, loaded now if it was not yet; None for a store of keywords alone."""
+        if self._embedder is None and self._spec is not None:
+            self._embedder = resolve_embedder(self._spec)
+        return self._embedder
+
+    def embedder_for_use(self) -> Embedder:
+        """Return the embedder, loaded now if it was not yet.
+
+        Raises:
+            EmbeddingUnavailableError: The store was opened without one.
+        """
+        if (embedder := self.embedder) is None:
+            raise EmbeddingUnavailableError("There is no embedder; open the store with one to embed texts.")
+        return embedder
+
+    def embed(self, wanted: Wanted) -> Vector:
+        """Return the vectors that a step waits for."""
+        embedder = self.embedder_for_use()
+        return wanted.checked(
+            embedder.embed_query(wanted.texts[0]) if wanted.is_query else embedder.embed(list(wanted.texts))
+        )
+
+    def _drive(self, steps: Steps[T]) -> T:
+        """Run a call to its end, embedding what it asks for."""
+        try:
+            wanted = next(steps)
+            while True:
+                wanted = steps.send(self.embed(wanted))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # a generator's return value is untyped here
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        texts: str | Node | Iterable[str | Node],
+        *,
+        ids: Sequence[str | None] | None = None,
+        metadatas: Sequence[Mapping[str, Any] | None] | None = None,
+        type: NodeType = "fact",
+        tier: Tier = "task",
+        confidence: float = 0.5,
+        provenance: str | None = None,
+        embeddings: Sequence[Any] | None = None,
+        compute_embedding: bool | Sequence[bool] = True,
+        progress: Progress | None = None,
+    ) -> builtins.list[str]:
+        """Store texts or nodes and return their ids, in order; all of them, or none if one is refused.
+
+        A known id is written again: its text, metadata, type, confidence, provenance and vector are replaced; its
+        tier, pin, time of creation and history of use stay. The same id twice: the last one wins. A text that has a
+        vector in this namespace is not embedded again. Blank texts get no vector and are found by filters alone.
+
+        Args:
+            texts: Texts, `Node` objects, or a mixture.
+            ids: An id for each; None or "" in it asks for a new one (a uuid4).
+            metadatas: A dict of JSON values for each, None for none.
+            type: The type of the texts: "entity", "fact", "experience", "decision" or "snippet".
+            tier: The tier of new nodes.
+            confidence: How sure the texts are, from 0 to 1.
+            provenance: Where the texts come from.
+            embeddings: A vector for each, so that nothing is embedded; None in it for a text without one. They are
+                kept with length 1.
+            compute_embedding: Whether to embed; for each if a list. What is left out waits for `embed_pending`.
+            progress: Called with (done, total) as texts are embedded.
+
+        Raises:
+            InvalidNodeError: One of them cannot be stored; nothing was written.
+            EmbeddingError: The vectors could not be had; nothing was written.
+        """
+        return self._drive(
+            self.adding(
+                texts,
+                ids=ids,
+                metadatas=metadatas,
+                type=type,
+                tier=tier,
+                confidence=confidence,
+                provenance=provenance,
+                embeddings=embeddings,
+                compute_embedding=compute_embedding,
+                progress=progress,
+            )
+        )
+
+    def adding(
+        self,
+        texts: str | Node | Iterable[str | Node],
+        *,
+        ids: Sequence[str | None] | None = None,
+        metadatas: Sequence[Mapping[str, Any] | None] | None = None,
+        type: NodeType = "fact",
+        tier: Tier = "task",
+        confidence: float = 0.5,
+        provenance: str | None = None,
+        embeddings: Sequence[Any] | None = None,
+        compute_embedding: bool | Sequence[bool] = True,
+        progress: Progress | None = None,
+    ) -> Steps[builtins.list[str]]:
+        """Return the steps of `add`."""
+        defaults = Node(
+            text="", type=type, tier=tier, confidence=confidence, provenance=provenance, namespace=self.namespace
+        )
+        nodes = checked_nodes(texts, ids=ids, metadatas=metadatas, defaults=defaults)
+        return (yield from self._storing(nodes, embeddings, compute_embedding, progress))
+
+    def _storing(
+        self,
+        nodes: builtins.list[Node],
+        embeddings: Sequence[Any] | None,
+        compute_embedding: bool | Sequence[bool],
+        progress: Progress | None,
+    ) -> Steps[builtins.list[str]]:
+        vectors = self._given_vectors(nodes, embeddings)
+        wanted = self._flags(nodes, compute_embedding)
+        if self._spec is not None:
+            texts = {
+                node.text: None
+                for node, vector, flag in zip(nodes, vectors, wanted, strict=True)
+                if flag and vector is None and node.text.strip()
+            }
+            found = yield from self._embedding(list(texts), progress)
+            vectors = [
+                found.get(node.text) if vector is None and flag else vector
+                for node, vector, flag in zip(nodes, vectors, wanted, strict=True)
+            ]
+        last = {node.id: (node, vector) for node, vector in zip(nodes, vectors, strict=True)}
+        if last:
+            with self._engine.transaction():
+                self._adopt([vector for _, vector in last.values() if vector is not None])
+                self._engine.put([n for n, _ in last.values()], [v for _, v in last.values()], self._now_ms())
+        return [node.id for node in nodes]
+
+    def _embedding(self, texts: builtins.list[str], progress: Progress | None) -> Steps[dict[str, Vector]]:
+        """Return the vector of each text, embedding those that the store does not have."""
+        vectors = dict(self._engine.known_vectors(texts))
+        missing = [text for text in texts if text not in vectors]
+        step = len(missing) if progress is None else _BATCH
+        for start in range(0, len(missing), step or 1):
+            some = missing[start : start + step]
+            answer = yield Wanted(tuple(some), is_query=False)
+            self._check_length(answer)
+            vectors.update(zip(some, answer, strict=True))
+            if progress is not None:
+                progress(len(texts) - len(missing) + start + len(some), len(texts))
+        return vectors
+
+    def _given_vectors(
+        self, nodes: builtins.list[Node], embeddings: Sequence[Any] | None
+    ) -> builtins.list[Vector | None]:
+        if embeddings is None:
+            return [None] * len(nodes)
+        if len(embeddings) != len(nodes):
+            raise InvalidNodeError(f"embeddings: expected {len(nodes)}, one for each text, got {len(embeddings)}.")
+        positions = [i for i, vector in enumerate(embeddings) if vector is not None]
+        try:
+            rows = checked(
+                [embeddings[i] for i in positions], len(positions), self._engine.identity().dimensions, positions
+            )
+        except EmbeddingError as error:
+            raise InvalidNodeError(f"embeddings: {error}") from error
+        vectors: builtins.list[Vector | None] = [None] * len(nodes)
+        for i, row in zip(positions, rows, strict=True):
+            vectors[i] = row
+        return vectors
+
+    @staticmethod
+    def _flags(nodes: builtins.list[Node], compute_embedding: bool | Sequence[bool]) -> builtins.list[bool]:
+        if isinstance(compute_embedding, bool):
+            return [compute_embedding] * len(nodes)
+        if len(compute_embedding) != len(nodes):
+            raise InvalidNodeError(
+                f"compute_embedding: expected {len(nodes)}, one for each text, got {len(compute_embedding)}."
+            )
+        return list(compute_embedding)
+
+    def _check_length(self, vectors: Vector) -> None:
+        dimensions = self._engine.identity().dimensions
+        if dimensions not in (None, vectors.shape[1]):
+            raise self._mismatch(f"one of {vectors.shape[1]} dimensions", f"{dimensions} dimensions")
+
+    def _adopt(self, vectors: builtins.list[Vector]) -> None:
+        """Fix the store's model and dimensions with its first vectors."""
+        if not vectors:
+            return
+        identity = self._engine.identity()
+        if identity.dimensions is None or not identity.model:
+            model = embedder_model(self._spec) or ""
+            if self._embedder is not None:
+                model = self._embedder.model if self._embedder.dimensions == len(vectors[0]) else ""
+            if identity.dimensions is None or model:
+                self._engine.adopt(model=model, dimensions=len(vectors[0]))
+
+    def embed_pending(self, *, progress: Progress | None = None) -> int:
+        """Embed the nodes that were stored without a vector; return how many got one.
+
+        Batches are kept as they come: what an interruption leaves is done by the next call, and nothing is paid twice.
+
+        Raises:
+            EmbeddingError: The vectors could not be had; those of earlier batches are kept.
+        """
+        return self._drive(self.embedding_pending(progress=progress))
+
+    def embedding_pending(self, *, progress: Progress | None = None) -> Steps[int]:
+        """Return the steps of `embed_pending`."""
+        self.embedder_for_use()
+        total, done, seen, after = self._engine.stats().pending, 0, 0, None
+        while nodes := self._engine.pending(limit=_BATCH, after=after):
+            after = nodes[-1].id
+            seen += len(nodes)
+            full = [node for node in nodes if node.text.strip()]
+            if full:
+                found = yield from self._embedding(list({node.text: None for node in full}), None)
+                vectors = np.stack([found[node.text] for node in full])
+                with self._engine.transaction():
+                    self._adopt(list(vectors[:1]))
+                    done += self._engine.put_vectors([n.id for n in full], [n.text for n in full], vectors)
+            if progress is not None:
+                progress(min(seen, total), total)
+        return done
+
+    def reembed(self, embedder: EmbedderSpec, *, progress: Progress | None = None) -> int:
+        """Give every node that has a vector one of another model; return how many were embedded now.
+
+        The old vectors serve until all the new ones are there. An interrupted call is taken up by the next one with
+        the same model. It is the whole file that changes, all namespaces.
+
+        Raises:
+            EmbeddingError: The vectors could not be had; those of earlier batches are kept for the next call.
+        """
+        resolved = resolve_embedder(embedder)
+        if resolved is None:
+            raise InvalidInputError("reembed needs an embedder; to search by keywords alone, open with embedder=None.")
+        total, done = 0, 0
+        while batch := self._engine.outdated(model=resolved.model, limit=_BATCH):
+            total = total or self._engine.stats().with_vector
+            texts = [text for _, text in batch]
+            vectors = checked(resolved.embed(texts), len(texts), resolved.dimensions)
+            self._engine.put_new_vectors([key for key, _ in batch], texts, vectors, model=resolved.model)
+            done += len(batch)
+            if progress is not None:
+                progress(done, max(total, done))
+        self._engine.replace_vectors(model=resolved.model, dimensions=resolved.dimensions)
+        self._spec, self._embedder = embedder, resolved
+        return done
+
+    def update(self, id: str, **changes: Any) -> Node:
+        """Change what is stored of a node and return it as it is now.
+
+        Args:
+            id: The node.
+            **changes: Any of `text`, `metadata` (replaced as a whole), `type`, `subtype`, `confidence`, `provenance`.
+                A new text gets a new vector.
+
+        Raises:
+            NodeNotFoundError: There is no such node.
+            InvalidNodeError: It could not be stored like that; nothing was written.
+        """
+        return self._drive(self.updating(id, **changes))
+
+    def updating(self, id: str, **changes: Any) -> Steps[Node]:
+        """Return the steps of `update`."""
+        if unknown := changes.keys() - _CHANGEABLE:
+            raise InvalidNodeError(
+                f"update cannot change {', '.join(sorted(unknown))}; expected any of {', '.join(sorted(_CHANGEABLE))}. "
+                "A tier is changed with promote, a pin with pin and unpin."
+            )
+        node = self._one(id)
+        if changes.get("metadata", ...) is None:
+            changes = {**changes, "metadata": {}}
+        changed = checked_node(replace(node, **changes), f"Node {id!r}")
+        yield from self._storing([changed], None, compute_embedding=True, progress=None)
+        return self._one(id)
+
+    def _one(self, id: str) -> Node:
+        if found := self.get([id]):
+            return found[0]
+        raise NodeNotFoundError(f"There is no node {id!r} in namespace {self.namespace!r}.")
+
+    def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
+        """Delete nodes with their keywords, vectors and history, in any tier; return how many there were.
+
+        Args:
+            ids: The nodes; unknown ids are passed over, an empty list deletes nothing.
+            where: A filter. With `ids` too, both must hold.
+
+        Raises:
+            InvalidInputError: Neither is given, or the filter is empty; `clear` deletes everything.
+        """
+        condition = parse_filter(where)
+        if ids is None and condition is None:
+            raise InvalidInputError("delete needs ids or a filter that says something; clear() deletes everything.")
+        if condition is None:
+            return self._engine.delete(checked_ids(ids or ()))
+        if ids is not None:
+            condition = And((Comparison(Column("id"), Operator.IN, checked_ids(ids)), condition))
+        return self._engine.delete_where(Scope(condition))
+
+    def clear(self) -> int:
+        """Delete every node of this namespace, archive and pinned ones too; return how many there were."""
+        return self._engine.delete_where(Scope())
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def get(self, ids: str | Iterable[str]) -> builtins.list[Node]:
+        """Return the nodes with these ids, in this order; unknown ids are left out."""
+        return self._engine.get(checked_ids(ids))
+
+    def list(
+        self,
+        *,
+        where: Where = None,
+        tiers: Iterable[Tier] | None = None,
+        include_archived: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> builtins.list[Node]:
+        """Return a page of nodes in the order they were added; looking is not an access.
+
+        Args:
+            where: A filter.
+            tiers: The tiers to list; all but the archive unless given.
+            include_archived: List the archive too.
+            limit: How many at most.
+            after: The id of the last node of the page before.
+
+        Raises:
+            NodeNotFoundError: There is no node `after`.
+        """
+        scope = Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived))
+        return self._engine.select(scope, limit=checked_count("limit", limit), after=after)
+
+    def count(self, *, where: Where = None, tiers: Iterable[Tier] | None = None, include_archived: bool = False) -> int:
+        """Return how many nodes `list` would show in all."""
+        return self._engine.count(Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived)))
+
+    def search(
+        self,
+        query: str | None = None,
+        *,
+        embedding: Any = None,
+        k: int = 4,
+        alpha: float | None = None,
+        where: Where = None,
+        tiers: Iterable[Tier] | None = None,
+        types: Iterable[NodeType] | None = None,
+        min_confidence: float | None = None,
+        include_archived: bool = False,
+        mmr: float | None = None,
+        fetch_k: int | None = None,
+    ) -> builtins.list[Hit]:
+        """Return the `k` best nodes for a question, the best first; fewer only if fewer pass the filters.
+
+        Every candidate is scored by both legs, each leg is stretched over [0, 1] among the candidates, and
+        `score = alpha * semantic + (1 - alpha) * keyword`. Ties: the greater cosine, then the newer, then the id.
+
+        Args:
+            query: The question. It is text, never a query language.
+            embedding: Its vector, if there is one already; without `query`, the search is by vector alone.
+            k: How many.
+            alpha: The weight of meaning against words, from 0 to 1; the store's own unless given. With 0 nothing is
+                embedded, with 1 no word is looked up.
+            where: A filter.
+            tiers: The tiers to search; all but the archive unless given.
+            types: The types of node to search; all unless given.
+            min_confidence: Leave out nodes that are less sure than this.
+            include_archived: Search the archive too.
+            mmr: Choose for diversity: 1 is relevance alone, 0 diversity alone (maximal marginal relevance).
+            fetch_k: With `mmr`, how many of the best to choose from: 5k, and 20 at least, unless given.
+
+        Raises:
+            InvalidQueryError: An argument cannot be used.
+            InvalidFilterError: The filter says something that has no meaning.
+            EmbeddingError: The question could not be embedded.
+        """
+        return self._drive(
+            self.searching(
+                query,
+                embedding=embedding,
+                k=k,
+                alpha=alpha,
+                where=where,
+                tiers=tiers,
+                types=types,
+                min_confidence=min_confidence,
+                include_archived=include_archived,
+                mmr=mmr,
+                fetch_k=fetch_k,
+            )
+        )
+
+    def searching(
+        self,
+        query: str | None = None,
+        *,
+        embedding: Any = None,
+        k: int = 4,
+        alpha: float | None = None,
+        where: Where = None,
+        tiers: Iterable[Tier] | None = None,
+        types: Iterable[NodeType] | None = None,
+        min_confidence: float | None = None,
+        include_archived: bool = False,
+        mmr: float | None = None,
+        fetch_k: int | None = None,
+    ) -> Steps[builtins.list[Hit]]:
+        """Return the steps of `search`."""
+        scope = _scope(where, tiers, types, min_confidence, include_archived)
+        k = checked_count("k", k)
+        weight = self._weight(query, embedding, alpha)
+        dimensions = self._engine.identity().dimensions
+        vector = None
+        if embedding is not None:
+            vector = _query_vector(embedding, dimensions)
+        elif weight > 0 and dimensions is not None and query and query.strip():
+            answer = yield Wanted((query.encode("utf-8", "replace").decode(),), is_query=True)
+            self._check_length(answer)
+            vector = answer[0] if answer.any() else None
+        wanted = k if mmr is None else max(k, _fetched(k) if fetch_k is None else checked_count("fetch_k", fetch_k))
+        with self._engine.reading():
+            found = self._engine.candidates(
+                scope,
+                vector=vector if weight > 0 else None,
+                question=query if weight < 1 else None,
+                n=_fetched(wanted),
+                k=wanted,
+            )
+            return self._hits(found, weight, wanted, k, mmr)
+
+    def _weight(self, query: str | None, embedding: Any, alpha: float | None) -> float:
+        """Return the alpha of a search: what is asked for, else the store's, else what can be done at all."""
+        if query is None and embedding is None:
+            raise InvalidQueryError("search needs a query, an embedding, or both.")
+        if query is not None and not isinstance(query, str):
+            raise InvalidQueryError(f"query is {type(query).__name__}; expected a str.")
+        if query is None:
+            return 1.0
+        if embedding is None and self._spec is None:
+            if alpha is not None and checked_alpha(alpha) > 0:
+                raise EmbeddingUnavailableError(
+                    f"alpha is {alpha}, but this store was opened with embedder=None: it has keyword search alone. "
+                    "Leave alpha out, pass alpha=0 or an embedding, or open it with an embedder."
+                )
+            return 0.0
+        return self.alpha if alpha is None else checked_alpha(alpha)
+
+    def _hits(self, found: Candidates, alpha: float, wanted: int, k: int, mmr: float | None) -> builtins.list[Hit]:
+        scores = fuse(found.semantic, found.keyword, alpha)
+        best = order(scores, found.semantic, found.created_at, found.ids)[:wanted]
+        if mmr is not None:
+            relevance = np.nan_to_num(found.semantic[best], nan=0.0) if alpha == 1 else scores[best]
+            vectors = self._engine.vectors([found.keys[i] for i in best])
+            best = best[maximal_marginal_relevance(relevance, vectors, k, mmr)]
+        nodes = self._engine.nodes([found.keys[i] for i in best])
+        return [
+            Hit(node, float(scores[i]), _raw(found.semantic[i]), _raw(found.keyword[i]))
+            for node, i in zip(nodes, best, strict=True)
+        ]
+
+    # -- the store ----------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Return what the store holds and what it costs, in nodes and bytes. It walks over the pages of the file."""
+        return self._engine.stats()
+
+    def check(self) -> CheckReport:
+        """Look for damage in the whole store: true if there is none, else iterate over the problems."""
+        return self._engine.check()
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        """Write a copy of the whole store to a new file, complete or not at all, while others go on writing.
+
+        Raises:
+            InvalidInputError: There is a file already.
+        """
+        self._engine.backup(path)
+
+    def compact(self) -> None:
+        """Give the space of deleted nodes back to the file system. Writers wait meanwhile."""
+        self._engine.compact()
+
+    def export(self, path: str | PathLike[str]) -> int:
+        """Write this namespace to a new file of JSON lines, vectors and history included; return how many nodes.
+
+        Raises:
+            InvalidInputError: There is a file already.
+        """
+        return interchange.write(self._engine, path)
+
+    def import_(self, path: str | PathLike[str]) -> int:
+        """Read nodes from a file that `export` wrote, all or none, replacing those whose id is known; return how many.
+
+        Raises:
+            InvalidInputError: A line is not of that format; the message names it, nothing was written.
+            EmbeddingMismatchError: The file has vectors of another model.
+        """
+        return interchange.read(self._engine, path, namespace=self.namespace, now_ms=self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._clock().timestamp() * 1000)
+
+    def close(self) -> None:
+        """Release the files. Closing twice is fine."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Memory({self._engine.location!r}, namespace={self.namespace!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the way to open the same file again; a store in memory cannot be opened twice."""
+        if self._engine.location == ":memory:":
+            raise TypeError("A Memory in ':memory:' cannot be pickled or copied: its nodes would be lost. Use a file.")
+        return _reopen, ({**self._settings, "location": self._engine.location},)
+
+
+def _reopen(settings: dict[str, Any]) -> Memory:
+    return Memory.open(settings.pop("location"), **settings)
+
+
+_CHANGEABLE: Final = frozenset({"text", "metadata", "type", "subtype", "confidence", "provenance"})
+
+
+def _fetched(k: int) -> int:
+    """Return how many candidates each leg gives for `k` hits. Measured: 20 a leg rank as well as 50, 10 do not."""
+    return max(_LEAST_CANDIDATES, _CANDIDATES_PER_HIT * k)
+
+
+def _scope(
+    where: Where,
+    tiers: Iterable[Tier] | None,
+    types: Iterable[NodeType] | None,
+    min_confidence: float | None,
+    include_archived: bool,
+) -> Scope:
+    conditions: builtins.list[Filter] = []
+    if (condition := parse_filter(where)) is not None:
+        conditions.append(condition)
+    if types is not None:
+        listed = [types] if isinstance(types, str) else list(types)
+        for type in listed:
+            if type not in NODE_TYPES:
+                raise InvalidInputError(f"Unknown type {type!r}; expected one of {', '.join(NODE_TYPES)}.")
+        conditions.append(Comparison(Column("type"), Operator.IN, listed))
+    if min_confidence is not None:
+        conditions.append(Comparison(Column("confidence"), Operator.GTE, min_confidence))
+    chosen = checked_tiers(tiers, include_archived=include_archived)
+    if not conditions:
+        return Scope(None, chosen)
+    return Scope(conditions[0] if len(conditions) == 1 else And(tuple(conditions)), chosen)
+
+
+def _query_vector(embedding: Any, dimensions: int | None) -> Vector | None:
+    """Return the vector of a question as float32; None if it is zero, which has no direction to compare."""
+    try:
+        vector = np.asarray(embedding, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidQueryError(f"embedding is no list of numbers: {error}") from error
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise InvalidQueryError("embedding must be one list of finite numbers.")
+    if dimensions is not None and len(vector) != dimensions:
+        raise InvalidQueryError(f"embedding: expected {dimensions} numbers, got {len(vector)}.")
+    return vector if vector.any() else None
+
+
+def _raw(score: float) -> float | None:
+    return None if np.isnan(score) else float(score)

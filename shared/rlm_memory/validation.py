@@ -1,0 +1,206 @@
+"""What may be stored, checked before anything is written. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Final
+
+from rlm_memory.errors import InvalidInputError, InvalidNodeError
+from rlm_memory.records import NODE_TYPES, TIERS, Node, Tier
+
+MAX_NAMESPACE: Final = 512
+
+_KEPT_BY_THE_STORE: Final[dict[str, Any]] = {
+    "created_at": None, "updated_at": None, "last_accessed": None, "access_count": 0, "pinned": False,
+}  # fmt: skip
+
+
+def checked_nodes(
+    given: str | Node | Iterable[str | Node],
+    *,
+    ids: Sequence[str | None] | None,
+    metadatas: Sequence[Mapping[str, Any] | None] | None,
+    defaults: Node,
+) -> list[Node]:
+    """Return a complete node for each text or node given, in order, each with an id.
+
+    Args:
+        given: Texts, nodes, or a mixture; a single one counts as a list of one.
+        ids: An id for each; None or "" asks for a new one. Without `ids`, a node's own id is kept.
+        metadatas: Metadata for each, None for none. Without `metadatas`, a node's own metadata is kept.
+        defaults: Where type, tier, confidence, provenance and namespace of the texts come from.
+
+    Raises:
+        InvalidNodeError: One of them cannot be stored; the message names its position and what is wrong.
+    """
+    listed = [given] if isinstance(given, str | Node) else list(given)
+    for name, values in (("ids", ids), ("metadatas", metadatas)):
+        if values is not None and (isinstance(values, str | Mapping) or len(values) != len(listed)):
+            found = type(values).__name__ if isinstance(values, str | Mapping) else len(values)
+            raise InvalidNodeError(f"{name}: expected a list of {len(listed)}, one for each text, got {found}.")
+    nodes = []
+    for position, item in enumerate(listed):
+        if not isinstance(item, str | Node):
+            raise InvalidNodeError(f"Item {position} is {type(item).__name__}; expected a text or a Node.")
+        node = item if isinstance(item, Node) else replace(defaults, text=item)
+        changes: dict[str, Any] = {"namespace": defaults.namespace, **_KEPT_BY_THE_STORE}
+        if ids is not None:
+            changes["id"] = ids[position]
+        if metadatas is not None:
+            changes["metadata"] = {} if metadatas[position] is None else metadatas[position]
+        nodes.append(checked_node(replace(node, **changes), f"Item {position}"))
+    return nodes
+
+
+def checked_node(node: Node, name: str) -> Node:
+    """Return the node, with a new id if it has none.
+
+    Args:
+        node: What is to be stored.
+        name: What the error calls it.
+
+    Raises:
+        InvalidNodeError: It cannot be stored.
+    """
+    _expect_text(node.text, f"{name}: its text")
+    if node.id is None or node.id == "":
+        node = replace(node, id=str(uuid.uuid4()))
+    else:
+        _expect_text(node.id, f"{name}: its id")
+    if node.type not in NODE_TYPES:
+        raise InvalidNodeError(f"{name}: unknown type {node.type!r}; expected one of {', '.join(NODE_TYPES)}.")
+    if node.tier not in TIERS:
+        raise InvalidNodeError(f"{name}: unknown tier {node.tier!r}; expected one of {', '.join(TIERS)}.")
+    confidence = node.confidence
+    if isinstance(confidence, bool) or not isinstance(confidence, Real) or not 0.0 <= confidence <= 1.0:
+        raise InvalidNodeError(f"{name}: confidence is {confidence!r}; expected a number from 0 to 1.")
+    for field in ("subtype", "provenance"):
+        if getattr(node, field) is not None:
+            _expect_text(getattr(node, field), f"{name}: its {field}")
+    _expect_json(node.metadata, f"{name}: metadata")
+    return node
+
+
+def _expect_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidNodeError(f"{name} is {type(value).__name__}; expected a str.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidNodeError(
+            f"{name} has a lone surrogate at character {error.start} and is no valid Unicode text; "
+            "replace it first, for example with text.encode('utf-8', 'replace').decode()."
+        ) from error
+
+
+def _expect_json(metadata: object, name: str) -> None:
+    """Refuse metadata that would not come back from JSON as it is."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidNodeError(f"{name} is {type(metadata).__name__}; expected a dict.")
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        if json.loads(text) == metadata:
+            return
+    except (TypeError, ValueError, RecursionError):
+        pass  # which entry it is, is found below
+    raise InvalidNodeError(_fault(metadata, name, depth=0) or f"{name} does not come back from JSON as it is.")
+
+
+def _fault(value: object, path: str, depth: int) -> str | None:
+    """Return what JSON cannot hold in this value, with the path to it; None if it can hold all of it."""
+    if depth > _MAX_DEPTH:
+        return f"{path} is nested more than {_MAX_DEPTH} levels deep."
+    match value:
+        case None | bool() | int():
+            return None
+        case float():
+            return None if math.isfinite(value) else f"{path} is {value}, which JSON does not have; use None."
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return f"{path} has a lone surrogate and is no valid Unicode text."
+            return None
+        case list():
+            faults = (_fault(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))
+        case dict():
+            for key in value:
+                if not isinstance(key, str):
+                    return f"{path} has the key {key!r}, a {type(key).__name__}; expected keys of type str."
+                if key_fault := _fault(key, f"{path}: the key {key!r}", depth + 1):
+                    return key_fault
+            faults = (_fault(item, f"{path}[{key!r}]", depth + 1) for key, item in value.items())
+        case tuple():
+            return f"{path} is a tuple, which would come back as a list; use a list."
+        case _:
+            return (
+                f"{path} is a {type(value).__name__}, which JSON does not have; "
+                "convert it to a str, a number, a list or a dict first."
+            )
+    return next((fault for fault in faults if fault), None)
+
+
+_MAX_DEPTH: Final = 200
+
+
+def checked_namespace(namespace: object) -> str:
+    """Return the namespace if it can name one: a text of 1 to 512 characters."""
+    if not isinstance(namespace, str) or not 0 < len(namespace) <= MAX_NAMESPACE:
+        raise InvalidInputError(f"namespace is {namespace!r}; expected a str of 1 to {MAX_NAMESPACE} characters.")
+    _expect_text(namespace, "namespace")
+    return namespace
+
+
+def checked_ids(ids: str | Iterable[str]) -> list[str]:
+    """Return the ids as a list; a single one counts as a list of one.
+
+    Raises:
+        InvalidInputError: One of them is not a str. One that cannot be stored is simply not there.
+    """
+    listed = [ids] if isinstance(ids, str) else list(ids)
+    for id in listed:
+        if not isinstance(id, str):
+            raise InvalidInputError(f"{id!r} is not an id; expected a str.")
+    return [id for id in listed if id.isascii() or not _has_surrogate(id)]
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def checked_tiers(tiers: Iterable[Tier] | Tier | None, *, include_archived: bool) -> tuple[Tier, ...]:
+    """Return the tiers to look at: those asked for, else all but the archive.
+
+    Raises:
+        InvalidInputError: One is unknown.
+    """
+    if tiers is None:
+        return TIERS if include_archived else tuple(tier for tier in TIERS if tier != "archive")
+    listed = [tiers] if isinstance(tiers, str) else list(tiers)
+    for tier in listed:
+        if tier not in TIERS:
+            raise InvalidInputError(f"Unknown tier {tier!r}; expected one of {', '.join(TIERS)}.")
+    if include_archived:
+        listed.append("archive")
+    return tuple(dict.fromkeys(listed))
+
+
+def checked_count(name: str, value: object) -> int:
+    """Return a whole number of 0 or more.
+
+    Raises:
+        InvalidInputError: It is not one.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
+        raise InvalidInputError(f"{name} is {value!r}; expected a whole number of 0 or more.")
+    return int(value.__index__())
