@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_memory import InvalidInputError
 from rlm_memory.cli.passages import split_text
+from rlm_memory.errors import InvalidInputError
 
 TEXTS = st.text(alphabet=st.sampled_from("ab.!?\n  \t。」é"), max_size=300)
 

@@ -8,7 +8,6 @@ argument cannot be used, or the extra `cli` is missing; 3 the store, the embedde
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Sequence
 
@@ -31,25 +30,20 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
     try:
-        from rlm_memory.cli.commands import UsageError, app
+        from rlm_memory.cli.commands import UsageError, command
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
             raise
         return _failed(MissingExtraError("The command rlm-memory", "cli"), USAGE)
     try:
-        code = app(list(arguments), prog_name="rlm-memory", standalone_mode=False)
-        sys.stdout.flush()
+        code = command()(list(arguments), prog_name="rlm-memory", standalone_mode=False)
     except UsageError as error:
-        command = error.ctx.command_path if error.ctx else "rlm-memory"
-        return _failed(f"{error.format_message().rstrip('.')}. See: {command} --help", USAGE)
+        asked = error.ctx.command_path if error.ctx else "rlm-memory"
+        return _failed(f"{error.format_message().rstrip('.')}. See: {asked} --help", USAGE)
     except InvalidInputError as error:
         return _failed(error, USAGE)
     except RLMError as error:
         return _failed(error, FAILED)
-    except BrokenPipeError:
-        # the interpreter flushes stdout once more on its way out, and would complain there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     except OSError as error:
         return _failed(error, FAILED)
     except KeyboardInterrupt:

@@ -1,0 +1,452 @@
+"""The commands of `rlm-memory`, one function each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from rlm_memory.cli import PIPE_CLOSED, output
+from rlm_memory.cli import demo as demonstration
+from rlm_memory.cli.files import read_text, store_text
+from rlm_memory.cli.passages import split_text
+from rlm_memory.embedding import resolve_embedder
+from rlm_memory.errors import InvalidInputError, NodeNotFoundError
+from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
+from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
+
+UsageError: Any = typer.BadParameter.__bases__[0]
+"""What typer raises for a command line that it cannot read; it has no public name there."""
+
+
+NO_EMBEDDER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options that every command takes."""
+
+    location: str | None
+    namespace: str
+    embedder: str | None
+    json: bool
+
+    def open(self, *, read_only: bool = False) -> Memory:
+        """Return the store, for a command that embeds nothing."""
+        return Memory.open(self.location, embedder=None, namespace=self.namespace, read_only=read_only)
+
+    def open_to_embed(self, *, read_only: bool = False) -> Memory:
+        """Return the store with the embedder that the command line names, else with that of the store's vectors."""
+        embedder = self.embedder
+        if embedder is None:
+            with self.open(read_only=read_only) as memory:
+                embedder = _own_embedder(memory)
+        return Memory.open(
+            self.location,
+            embedder=None if embedder == NO_EMBEDDER else embedder,
+            namespace=self.namespace,
+            read_only=read_only,
+        )
+
+
+def _own_embedder(memory: Memory) -> str:
+    """Return the name of the embedder that a store's vectors are of, or the default if it has none yet."""
+    stats = memory.stats()
+    if stats.dimensions is None:
+        return DEFAULT_EMBEDDER
+    model = stats.embedding_model or ""
+    try:
+        resolve_embedder(model)
+    except InvalidInputError:
+        output.note(f"Only keywords are used: the store's vectors are of {model or 'an unnamed model'}, unknown here.")
+        return NO_EMBEDDER
+    return model
+
+
+class _Commands(TyperGroup):
+    """Takes the options of every command before its name and after it, and ends quietly when nobody reads on."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first: list[str] = []
+        rest: list[str] = []
+        remaining = iter(args)
+        for argument in remaining:
+            name, equals, _ = argument.partition("=")
+            if argument == "--":
+                rest += [argument, *remaining]
+            elif name in {"--db", "--namespace", "--embedder"}:
+                first += [argument] if equals else [argument, *islice(remaining, 1)]
+            elif argument == "--json":
+                first.append(argument)
+            else:
+                rest.append(argument)
+        return super().parse_args(ctx, [*first, *rest])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            # the interpreter flushes stdout once more on its way out, and would complain there
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(PIPE_CLOSED) from error
+        return result
+
+
+@cache
+def command() -> Any:
+    """Return the whole command line, built once: `command()(arguments)` runs it."""
+    return get_command(app)
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
+
+_Name = TypeVar("_Name", bound=str)
+_Where: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="""Only nodes that match a filter, such as '{"source": "notes.md"}'."""),
+]
+_Tiers: TypeAlias = Annotated[list[str] | None, typer.Option("--tier", help="Only this tier; may be repeated.")]
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    ctx: typer.Context,
+    db: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", envvar="RLM_MEMORY_DB", help="The store; by default one in your data folder."),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="The tenant whose nodes are meant.")] = "default",
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="openai:MODEL, model2vec:MODEL, wordllama, or none for keywords alone; by default the store's own.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one a line.")] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Long-term memory for agents in one SQLite file.
+
+    --db, --namespace, --embedder and --json may stand before a command or after it.
+    """
+    if show_version:
+        print(version("rlm-memory"))
+    elif ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+    ctx.obj = Options(db, namespace, embedder, as_json)
+
+
+@app.command()
+def demo(ctx: typer.Context) -> None:
+    """Store Python's language reference and show what keywords, vectors and both find in it.
+
+    Needs no key and no network. Without --db the store is a new file among the temporary ones.
+    """
+    opts: Options = ctx.obj
+    location = opts.location or str(Path(tempfile.mkdtemp(prefix="rlm-memory-demo-"), "memory.db"))
+    with Memory.open(location, embedder=opts.embedder or "wordllama", namespace=opts.namespace) as memory:
+        demonstration.run(memory, location=location, program=_program(), as_json=opts.json)
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="UTF-8 text files; - for standard input.")],
+    size: Annotated[int, typer.Option(min=1, help="The most characters of a passage.")] = 1000,
+    overlap: Annotated[int, typer.Option(min=0, help="The most characters that a passage repeats of the last.")] = 0,
+    name: Annotated[str | None, typer.Option(help="What the text on standard input is called.")] = None,
+    type: Annotated[NodeType, typer.Option(help="The type of the nodes.")] = "snippet",
+    tier: Annotated[Tier, typer.Option(help="The tier of new nodes.")] = "task",
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="The confidence of new nodes.")] = 0.5,
+) -> None:
+    """Store the passages of text files, or of standard input.
+
+    Adding a file again replaces its passages. Those that are the same stay as they are, and cost nothing.
+    """
+    opts: Options = ctx.obj
+    texts = [read_text(file, name=name) for file in files]
+    passages = [split_text(text.content, size=size, overlap=overlap) for text in texts]
+    template = Node(text="", type=type, tier=tier, confidence=confidence)
+    total = sum(map(len, passages))
+    done = 0
+    with opts.open_to_embed() as memory, output.progress_bar("Storing") as progress:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done, total)
+
+        stored = [
+            store_text(memory, text, pieces, template, advance=advance)
+            for text, pieces in zip(texts, passages, strict=True)
+        ]
+    for report in stored:
+        if opts.json:
+            output.print_json(asdict(report))
+        else:
+            parts = [f"{report.added} stored", f"{report.unchanged} unchanged", f"{report.removed} removed"]
+            print(f"{output.printable(report.source)}: {output.plural(report.passages, 'passage')}, {', '.join(parts)}")
+
+
+@app.command()
+def search(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(help="Words or a question.")],
+    k: Annotated[int, typer.Option("-k", min=0, help="The most hits.")] = 4,
+    alpha: Annotated[
+        float | None, typer.Option(min=0, max=1, help="0: keywords alone; 1: vectors alone; by default 0.5.")
+    ] = None,
+    where: _Where = None,
+    tier: _Tiers = None,
+    type: Annotated[list[str] | None, typer.Option(help="Only this type; may be repeated.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Search the archive too.")] = False,
+) -> None:
+    """Find the nodes that answer a query best."""
+    opts: Options = ctx.obj
+    with opts.open_to_embed(read_only=True) as memory:
+        hits = memory.search(
+            query,
+            k=k,
+            alpha=alpha,
+            where=_filter(where),
+            tiers=_among(TIERS, tier),
+            types=_among(NODE_TYPES, type),
+            include_archived=archived,
+        )
+    if opts.json:
+        for hit in hits:
+            output.print_json(output.hit_document(hit))
+    else:
+        output.print_rows(
+            ["score", "cosine", "bm25", "id", "text"],
+            [[*map(output.number, (hit.score, hit.semantic, hit.keyword)), hit.node.id, hit.node.text] for hit in hits],
+            numbers=3,
+        )
+
+
+@app.command("list")
+def list_nodes(
+    ctx: typer.Context,
+    where: _Where = None,
+    tier: _Tiers = None,
+    archived: Annotated[bool, typer.Option("--archived", help="List the archive too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The most nodes.")] = 50,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="Go on behind this node.")] = None,
+) -> None:
+    """List nodes in the order they were added, a page at a time."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory:
+        # one more than asked tells whether there is another page
+        page = memory.list(
+            where=_filter(where),
+            tiers=_among(TIERS, tier),
+            include_archived=archived,
+            limit=limit + 1,
+            after=after,
+        )
+    nodes = page[:limit]
+    if opts.json:
+        for node in nodes:
+            output.print_json(output.node_document(node))
+    else:
+        output.print_rows(
+            ["id", "type", "tier", "confidence", "text"],
+            [[node.id, node.type, node.tier, f"{node.confidence:.2f}", node.text] for node in nodes],
+        )
+    if len(page) > limit:
+        output.note(f"There are more: go on with --after {nodes[-1].id}")
+
+
+@app.command()
+def show(ctx: typer.Context, ids: Annotated[list[str], typer.Argument(metavar="ID...")]) -> None:
+    """Show nodes with all that is known of them."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory:
+        nodes = {node.id: node for node in memory.get(ids)}
+    missing = [id for id in ids if id not in nodes]
+    if missing:
+        raise NodeNotFoundError(
+            f"No node {', '.join(missing)} in the namespace {opts.namespace!r}. List the ids with: rlm-memory list"
+        )
+    for id in ids:
+        if opts.json:
+            output.print_json(output.node_document(nodes[id]))
+        else:
+            output.print_node(nodes[id])
+
+
+@app.command()
+def stats(ctx: typer.Context) -> None:
+    """Tell what the store holds and what it costs."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory:
+        found = memory.stats()
+    if opts.json:
+        output.print_json({**asdict(found), "by_tier": dict(found.by_tier), "by_type": dict(found.by_type)})
+    else:
+        output.print_stats(found)
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Look for faults in the store; the exit code is 1 if there is one."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory:
+        report = memory.check()
+    if opts.json:
+        output.print_json({"ok": bool(report), "problems": [asdict(problem) for problem in report]})
+    elif report:
+        print("The store is sound.")
+    else:
+        output.print_rows(["where", "what is wrong"], [[problem.where, problem.what] for problem in report])
+    if not report:
+        raise typer.Exit(1)
+
+
+@app.command()
+def backup(
+    ctx: typer.Context, path: Annotated[Path, typer.Argument(help="The file to write; it must not be there.")]
+) -> None:
+    """Copy the whole store to a new file while it is in use."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory:
+        memory.backup(path)
+    _done(opts, f"The store is copied to {path}.", path=str(path), bytes=path.stat().st_size)
+
+
+@app.command("export")
+def export_nodes(
+    ctx: typer.Context,
+    path: Annotated[str, typer.Argument(help="A new file; - for standard output.")],
+) -> None:
+    """Write the namespace with its vectors and history as JSON lines."""
+    opts: Options = ctx.obj
+    with opts.open(read_only=True) as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
+        target = Path(folder, "export.jsonl") if path == "-" else Path(path)
+        count = memory.export(target)
+        if path == "-":
+            sys.stdout.flush()
+            with target.open("rb") as lines:
+                shutil.copyfileobj(lines, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        else:
+            _done(opts, f"{output.plural(count, 'node')} written to {path}.", path=path, nodes=count)
+
+
+@app.command("import")
+def import_nodes(
+    ctx: typer.Context, path: Annotated[str, typer.Argument(help="The file to read; - for standard input.")]
+) -> None:
+    """Store the nodes of an export; a node that is there already is replaced."""
+    opts: Options = ctx.obj
+    with opts.open() as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
+        origin = Path(path)
+        if path == "-":
+            origin = Path(folder, "import.jsonl")
+            with origin.open("wb") as lines:
+                shutil.copyfileobj(sys.stdin.buffer, lines)
+        count = memory.import_(origin)
+    _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
+
+
+@app.command()
+def reembed(
+    ctx: typer.Context,
+    to: Annotated[str | None, typer.Option(metavar="EMBEDDER", help="Change all vectors, to those of this.")] = None,
+    pending: Annotated[bool, typer.Option("--pending", help="Only embed what has no vector yet.")] = False,
+) -> None:
+    """Change the vectors of the whole store to those of another embedder, or fill in what is missing."""
+    opts: Options = ctx.obj
+    if pending == (to is not None):
+        raise InvalidInputError("reembed takes --to with an embedder, or --pending: one of the two.")
+    with opts.open_to_embed() if pending else opts.open() as memory, output.progress_bar("Embedding") as advance:
+        count = memory.embed_pending(progress=advance) if pending else memory.reembed(to, progress=advance)
+    _done(opts, f"{output.plural(count, 'node')} embedded.", embedded=count)
+
+
+@app.command()
+def compact(ctx: typer.Context) -> None:
+    """Give the space of deleted nodes back to the disk."""
+    opts: Options = ctx.obj
+    with opts.open() as memory:
+        before = memory.stats().file_bytes
+        memory.compact()
+        after = memory.stats().file_bytes
+    _done(opts, f"{output.size(before)} before, {output.size(after)} now.", bytes_before=before, bytes_after=after)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]")] = None,
+    where: _Where = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete nodes, by their ids or by a filter, after asking."""
+    opts: Options = ctx.obj
+    if bool(ids) == (where is not None):
+        raise InvalidInputError("delete takes ids, or --where with a filter: one of the two.")
+    condition = _filter(where)
+    if where is not None and not condition:
+        raise InvalidInputError("An empty filter would delete every node; say which ones.")
+    with opts.open() as memory:
+        count = len(memory.get(ids)) if ids else memory.count(where=condition, include_archived=True)
+        if count and not yes:
+            if not sys.stdin.isatty():
+                raise InvalidInputError(f"delete would take away {output.plural(count, 'node')}; confirm with --yes.")
+            print(f"Delete {output.plural(count, 'node')}? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+                count = 0
+        deleted = memory.delete(ids, where=condition) if count else 0
+    _done(opts, f"{output.plural(deleted, 'node')} deleted.", deleted=deleted)
+
+
+def _program() -> str:
+    """Return what has to be typed to run this program again."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{Path(sys.executable).name} -m rlm_memory.cli"
+    on_path = shutil.which(started.name)
+    return started.name if on_path and Path(on_path).samefile(started) else os.path.relpath(started)
+
+
+def _among(known: tuple[_Name, ...], names: Sequence[str] | None) -> list[_Name] | None:
+    """Return the names as what they are known to be, or None if there are none."""
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        raise InvalidInputError(f"{unknown[0]!r} is unknown; expected one of {', '.join(known)}.")
+    return [name for name in known if name in names] if names else None
+
+
+def _filter(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        condition = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInputError(f"--where is not JSON: {error}.") from error
+    if not isinstance(condition, dict):
+        raise InvalidInputError(f"--where must be a JSON object, got {text}.")
+    return condition
+
+
+def _done(opts: Options, message: str, **document: object) -> None:
+    if opts.json:
+        output.print_json(document)
+    else:
+        print(output.printable(message))
