@@ -1,0 +1,96 @@
+"""What is installed: the core alone, the extras by name, and what happens where one is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import rlm_memory
+from rlm_memory import Memory
+
+FRAMEWORKS = ("langchain", "langchain_core", "langgraph", "llama_index", "typer", "rich", "wordllama", "model2vec")
+
+
+@pytest.fixture
+def distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution("rlm-memory")
+    except metadata.PackageNotFoundError:
+        pytest.skip("rlm-memory is on the path and not installed")
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_core_imports_no_framework_and_no_extra() -> None:
+    result = python(f"import sys, rlm_memory; print(sorted(set({FRAMEWORKS}) & sys.modules.keys()))")
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+def test_core_works_where_no_extra_is_installed(store_path: Path) -> None:
+    result = python(
+        f"import sys; sys.modules.update(dict.fromkeys({FRAMEWORKS}))\n"
+        "from rlm_memory import Memory\n"
+        f"with Memory.open({str(store_path)!r}, embedder=None) as memory:\n"
+        "    memory.add(['red', 'blue'], embeddings=[[1.0, 0.0], [0.0, 1.0]])\n"
+        "    print(memory.search('blue', k=1)[0].text, memory.search(embedding=[1.0, 0.1], k=1)[0].text)"
+    )
+    assert (result.stdout, result.stderr) == ("blue red\n", "")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_command_without_its_extra_names_the_pip_command(missing: str) -> None:
+    result = python(
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['rlm-memory', 'list']\n"
+        "from rlm_memory.cli import main; main()"
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        "rlm-memory: The command rlm-memory needs an optional dependency. "
+        "Install it with: pip install 'rlm-memory[cli]'\n"
+    )
+
+
+def test_command_is_installed_under_its_name(distribution: metadata.Distribution) -> None:
+    [command] = [entry for entry in distribution.entry_points if entry.group == "console_scripts"]
+    assert (command.name, command.load()) == ("rlm-memory", __import__("rlm_memory.cli", fromlist=["main"]).main)
+
+
+def test_sqlite_vec_is_new_enough_and_loads(distribution: metadata.Distribution) -> None:
+    """B114: earlier wheels for arm64 held a library of another machine, which only loading tells."""
+    assert any(re.match(r"sqlite-vec\b.*>=0\.1\.9", requirement) for requirement in distribution.requires or ())
+    with Memory.open(":memory:", embedder=None) as memory:
+        memory.add(["near", "far"], embeddings=[[1.0, 0.0], [-1.0, 0.0]])
+        assert memory.check()
+        assert [hit.text for hit in memory.search(embedding=[1.0, 0.0], k=1)] == ["near"]
+
+
+def test_readme_lists_the_platforms() -> None:
+    """B169, B171: pip stops where sqlite-vec has no wheel, so the README says where that is."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    for platform in ("Linux (glibc", "musl", "macOS", "Windows (x86-64)", "Windows on ARM"):
+        assert platform in readme
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(rlm_memory.__file__).parent / "py.typed").is_file()
+
+
+def test_extras_that_errors_and_readme_name_exist(distribution: metadata.Distribution) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    table = readme.partition("| extra | brings |")[2].partition("\n\n")[0]
+    named = {
+        extra for first in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for extra in re.findall(r"`(\w+)`", first)
+    }
+    named |= {extra for listed in re.findall(r"\.\[([a-z,]+)\]", readme) for extra in listed.split(",")}
+    sources = "".join(path.read_text("utf-8") for path in Path(rlm_memory.__file__).parent.rglob("*.py"))
+    named |= set(re.findall(r'MissingExtraError\([^()]*"(\w+)"\)', sources))
+    assert named >= {"cli", "offline", "dev"}
+    assert named - set(distribution.metadata.get_all("Provides-Extra") or ()) == set()

@@ -1,0 +1,41 @@
+"""The README keeps its word: its programs run, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import rlm_memory
+from rlm_memory.filters import Operator
+
+README = Path(__file__).parents[1] / "README.md"
+TEXT = README.read_text("utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=[f"program {number}" for number in range(1, len(PROGRAMS) + 1)])
+def test_program_of_the_readme_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "wordllama" in program:
+        pytest.importorskip("wordllama", reason="needs the extra offline")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, str(README), "exec"), {"__name__": "readme"})
+
+
+def test_readme_has_a_program_of_ten_lines() -> None:
+    assert 8 <= len(PROGRAMS[0].splitlines()) <= 10
+
+
+def test_every_public_name_is_in_the_readme() -> None:
+    assert [name for name in rlm_memory.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+def test_every_operator_of_filters_is_in_the_readme() -> None:
+    assert [operator for operator in Operator if f"`{operator}`" not in TEXT] == []
+
+
+def test_prose_has_one_sentence_a_line() -> None:
+    prose = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
+    plain = [line for line in prose.splitlines() if line and line[0] not in "#|-$`"]
+    assert [line for line in plain if re.search(r"[a-z)][.!?] [A-Z]", line)] == []
