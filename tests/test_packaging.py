@@ -86,9 +86,8 @@ def test_types_are_shipped() -> None:
 def test_extras_that_errors_and_readme_name_exist(distribution: metadata.Distribution) -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
     table = readme.partition("| extra | brings |")[2].partition("\n\n")[0]
-    named = {
-        extra for first in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for extra in re.findall(r"`(\w+)`", first)
-    }
+    first_column = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| "))
+    named = set(re.findall(r"`(\w+)`", first_column))
     named |= {extra for listed in re.findall(r"\.\[([a-z,]+)\]", readme) for extra in listed.split(",")}
     sources = "".join(path.read_text("utf-8") for path in Path(rlm_memory.__file__).parent.rglob("*.py"))
     named |= set(re.findall(r'MissingExtraError\([^()]*"(\w+)"\)', sources))
