@@ -35,12 +35,12 @@ clean: ## remove .venv and all that tools have left
 
 $(VENV)/.ready-dev: pyproject.toml $(VENV)/.created
 	@echo "Installing rlm-memory with all that its tests need (once, a few minutes at most)"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --editable '.[dev]'
 	@touch $(VENV)/.ready-demo $@
 
 $(VENV)/.ready-demo: pyproject.toml $(VENV)/.created
 	@echo "Installing rlm-memory with all that its demo needs (once, a minute at most)"
-	@$(BIN)/python -m pip install --quiet --editable '.[cli,offline]'
+	@$(BIN)/python -m pip install -qq --editable '.[cli,offline]'
 	@touch $@
 
 # The second way is for systems whose venv comes without pip, Debian's for one.
@@ -49,5 +49,5 @@ $(VENV)/.created:
 	$(PYTHON) is %d.%d. Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" % sys.version_info[:2])'
 	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
-	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	  $(PYTHON) -m pip --python $(BIN)/python install -qq pip; }
 	@touch $@

@@ -13,7 +13,6 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -218,4 +217,4 @@ def _print_next_steps(console: Console, location: str, program: str) -> None:
         console.print(title, style="bold")
         for line in lines:
             # no line is broken: they are there to be copied
-            console.print(Padding(Text(line), (0, 0, 0, 2)), soft_wrap=True)
+            console.print(Text(f"  {line}"), soft_wrap=True)
