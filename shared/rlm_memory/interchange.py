@@ -83,7 +83,7 @@ def read(engine: Engine, path: str | PathLike[str], *, namespace: str, now_ms: i
             if ours.dimensions not in (None, dimensions) or (ours.model and model and ours.model != model):
                 raise EmbeddingMismatchError(
                     f"{os.fspath(path)} has vectors of {model!r} ({dimensions} dimensions), the store has those of "
-                    f"{ours.model!r} ({ours.dimensions} dimensions). Import it into a new store, and change its vectors with reembed."
+                    f"{ours.model!r} ({ours.dimensions} dimensions). Import it into a new store, then use reembed."
                 )
             engine.adopt(model=ours.model or model, dimensions=dimensions)
         count = 0

@@ -33,9 +33,9 @@ from rlm_memory.errors import (
 
 MEMORY: Final = ":memory:"
 
-# Measured on vectors of 1,536 floats, 8 in a chunk: with pages of 8 KiB, 50 of them are read at random in 0.57 ms
-# against 0.72 with 4 KiB (and 3.5 with 64 in a chunk); 16 KiB gains nothing more and wastes space on small stores.
-_PAGE_BYTES = 8192
+PAGE_BYTES: Final = 8192
+"""Measured on vectors of 1,536 floats: 50 of them are read at random in 0.57 ms, against 0.72 with pages of 4 KiB;
+16 KiB gains nothing more, and wastes space in small stores."""
 _WAL_KEPT_BYTES = 64 << 20
 
 # What a driver error means to a caller. The first class that fits wins.
@@ -215,7 +215,7 @@ class Database:
             connection = apsw.Connection(self.location, flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(int(self.timeout * 1000))
         if connection.pragma("schema_version") == 0:
-            connection.pragma("page_size", _PAGE_BYTES)
+            connection.pragma("page_size", PAGE_BYTES)
         if not self.in_memory:
             self._use_wal(connection)
         connection.pragma("foreign_keys", True)

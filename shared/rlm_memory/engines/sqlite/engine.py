@@ -144,9 +144,17 @@ class SQLiteEngine:
                 connection.execute("DROP TABLE node_embeddings")
                 layout = None
             if layout is None:
-                connection.execute(VectorFormat(dimensions, self._storage).create_table)
-            rows = [("dimensions", str(dimensions)), *([("embedding_model", model)] if model else [])]
-            connection.executemany(statements.PUT_META, rows)
+                self._create_vectors(connection, dimensions)
+            if model:
+                connection.execute(statements.PUT_META, ("embedding_model", model))
+
+    def _create_vectors(self, connection: apsw.Connection, dimensions: int) -> VectorFormat:
+        """Create the empty table for vectors of this length, and remember its form."""
+        layout = VectorFormat.for_new_store(dimensions, self._storage)
+        connection.execute(layout.create_table)
+        rows = [("dimensions", str(dimensions)), ("vectors_in_chunk", str(layout.chunk))]
+        connection.executemany(statements.PUT_META, rows)
+        return layout
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -429,10 +437,9 @@ class SQLiteEngine:
 
     def replace_vectors(self, *, model: str, dimensions: int) -> None:
         with self._database.transaction() as connection:
-            layout = VectorFormat(dimensions, self._storage)
             connection.execute("DROP TABLE IF EXISTS node_embeddings")
             connection.execute("DELETE FROM vector_signs")
-            connection.execute(layout.create_table)
+            layout = self._create_vectors(connection, dimensions)
             # What was added or changed since the last look has no vector of the new model: it waits for embed_pending.
             connection.execute(statements.FORGET_PLACES)
             after = -1
@@ -442,7 +449,7 @@ class SQLiteEngine:
                 after = rows[-1][0]
             connection.execute("DELETE FROM new_vectors")
             connection.execute(statements.DELETE_META, ("new_model",))
-            connection.executemany(statements.PUT_META, [("dimensions", str(dimensions)), ("embedding_model", model)])
+            connection.execute(statements.PUT_META, ("embedding_model", model))
             connection.execute(statements.KEEP_LAST_CHANGE)
 
     @staticmethod

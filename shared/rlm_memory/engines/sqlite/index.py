@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
-from rlm_memory.engines.sqlite.vectors import CHUNK, VectorFormat, packed_signs, read_layout
+from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout
 from rlm_memory.ports import Vector
 from rlm_memory.records import TIERS
 
@@ -138,7 +138,8 @@ class IndexState:
         inside = found < len(self.nodes)
         found, nodes = found[inside], nodes[inside]
         here: Positions = found[self.nodes[found] == nodes]
-        return here[self.tiers[here] != _GONE]
+        alive: Positions = here[self.tiers[here] != _GONE]
+        return alive
 
     def all_in(self, tiers: Sequence[str]) -> bool:
         """Return whether every position holds a node in one of these tiers."""
@@ -269,16 +270,16 @@ def _columns(
 def _sketch_rows(connection: apsw.Connection, layout: VectorFormat, places: NDArray[np.int64]) -> NDArray[np.generic]:
     """Return a row of the sketch for each place; zeros where there is no vector."""
     present = places != NO_PLACE
-    chunks = np.unique(places[present] // CHUNK)
+    chunks = np.unique(places[present] // layout.chunk)
     whole = _read_chunks(connection, layout, chunks)
     rows = np.zeros((len(places), whole.shape[1]), dtype=whole.dtype)
-    at = np.searchsorted(chunks, places[present] // CHUNK) * CHUNK + places[present] % CHUNK
+    at = np.searchsorted(chunks, places[present] // layout.chunk) * layout.chunk + places[present] % layout.chunk
     rows[present] = whole[at]
     return rows
 
 
 def _read_chunks(connection: apsw.Connection, layout: VectorFormat, chunks: NDArray[np.int64]) -> NDArray[np.generic]:
-    """Return the rows of the sketch for all places of these chunks, in order: shape (len(chunks) * CHUNK, width)."""
+    """Return the rows of the sketch for all places of these chunks, in order: shape (places, width)."""
     select = statements.SELECT_SIGNS if layout.has_signs else statements.SELECT_CHUNKS
     wanted = set(chunks.tolist())
     bounds = (min(wanted), max(wanted)) if wanted else (0, -1)

@@ -13,7 +13,7 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.filters import SQLValue, field_rows
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
-from rlm_memory.engines.sqlite.vectors import CHUNK, VectorFormat, packed_signs, read_layout, read_vectors
+from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout, read_vectors
 from rlm_memory.keywords import segment
 from rlm_memory.records import NODE_TYPES, TIERS, Problem, Stats
 
@@ -130,7 +130,7 @@ def _sum_problems(connection: apsw.Connection) -> Iterator[Problem]:
 def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Iterator[Problem]:
     """Yield vectors without a node, nodes whose vector is elsewhere, and vectors or signs that cannot be right."""
     stored = {
-        key: chunk * CHUNK + offset
+        key: chunk * layout.chunk + offset
         for key, chunk, offset in connection.execute("SELECT id, chunk_id, chunk_offset FROM node_embeddings_rowids")
     }
     sound: list[tuple[str, int]] = []
@@ -152,7 +152,7 @@ def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Itera
                 yield Problem(f"node {id!r}", f"its vector has length {length:g}, expected 1")
             elif layout.has_signs:
                 expected = packed_signs(vector[np.newaxis]).tobytes()
-                chunk, offset = divmod(place, CHUNK)
+                chunk, offset = divmod(place, layout.chunk)
                 kept = signs.get(chunk, b"")[offset * len(expected) : (offset + 1) * len(expected)]
                 if kept != expected:
                     yield Problem(f"node {id!r}", "the signs of its vector are not those of the vector")

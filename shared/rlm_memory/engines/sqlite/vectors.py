@@ -1,9 +1,10 @@
 """The vec0 table: how a vector becomes bytes there, and how many of them are read back quickly.
 
 vec0 keeps the vectors of a chunk side by side in one blob of its shadow table `node_embeddings_vector_chunks00`.
-Reading single vectors by incremental blob I/O, at `place = chunk * CHUNK + offset`, takes a hundredth of the time of
-`SELECT embedding ... WHERE node_id IN (...)` through the virtual table (0.6 against 25 ms for 50 vectors of 1,536
-floats). `check_layout` proves on the file at hand that both give the same bytes.
+Reading single vectors there by incremental blob I/O takes a fortieth of the time of `SELECT embedding ... WHERE
+node_id IN (...)` through the virtual table (0.6 against 25 ms for 50 vectors of 1,536 floats). The place of a vector is
+its chunk times the vectors in a chunk, plus its offset in it. `check_layout` proves on the file at hand that both ways
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from rlm_memory.engines.sqlite.connection import row_of
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.connection import PAGE_BYTES, row_of, rows_of
 from rlm_memory.errors import StoreCorruptError
 from rlm_memory.ports import Vector
 from rlm_memory.records import VectorStorage
 
-CHUNK: Final = 8
-"""Vectors in a chunk. Measured with 1,536 floats: 50 random vectors are read in 0.57 ms with 8 in a chunk, 0.78 with
-16 and 2.7 with 64, since a chunk is one chain of overflow pages; inserts are as fast with 8 as with 64."""
+_LARGEST_CHUNK: Final = 48 << 10
+"""Bytes of vectors in a chunk, unless 8 vectors are more. A chunk is one chain of overflow pages, followed from its
+start: of vectors of 1,536 floats, 50 at random are read in 0.57 ms with 8 in a chunk, 0.78 with 16 and 2.7 with 64.
+Inserts are as fast with 8 as with 64."""
 
 SCANNED_WHOLE: Final = 128
 """Vectors of up to so many components are held in memory whole: that costs little, and few signs tell little."""
@@ -41,21 +44,24 @@ _COLUMN: Final[dict[VectorStorage, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class VectorFormat:
-    """How the vectors of one store are kept: their length, and the type of each component."""
+    """How the vectors of one store are kept: their length, the type of each component, and how many lie in a chunk."""
 
     dimensions: int
     storage: VectorStorage
+    chunk: int
+
+    @classmethod
+    def for_new_store(cls, dimensions: int, storage: VectorStorage) -> VectorFormat:
+        """Return the format with the smallest chunk that wastes next to nothing of the pages."""
+        width = _width(dimensions, storage)
+        sizes = range(8, max(8, _LARGEST_CHUNK // width) + 1, 8)
+        costs = {size: _page_bytes(size * width) / size for size in sizes}
+        return cls(dimensions, storage, next(size for size in sizes if costs[size] <= 1.01 * min(costs.values())))
 
     @property
     def width(self) -> int:
         """The bytes of one vector."""
-        match self.storage:
-            case "float32":
-                return 4 * self.dimensions
-            case "int8":
-                return self.dimensions
-            case "bit":
-                return -(-self.dimensions // 8)
+        return _width(self.dimensions, self.storage)
 
     @property
     def scanned_as_signs(self) -> bool:
@@ -73,7 +79,7 @@ class VectorFormat:
         columns = 8 * self.width if self.storage == "bit" else self.dimensions
         return (
             "CREATE VIRTUAL TABLE node_embeddings USING vec0("
-            f"node_id TEXT PRIMARY KEY, embedding {_COLUMN[self.storage][0]}[{columns}], chunk_size={CHUNK})"
+            f"node_id TEXT PRIMARY KEY, embedding {_COLUMN[self.storage][0]}[{columns}], chunk_size={self.chunk})"
         )
 
     @property
@@ -121,12 +127,38 @@ class VectorFormat:
         return np.clip(products, -1.0, 1.0)
 
 
+def _width(dimensions: int, storage: VectorStorage) -> int:
+    match storage:
+        case "float32":
+            return 4 * dimensions
+        case "int8":
+            return dimensions
+        case "bit":
+            return -(-dimensions // 8)
+
+
+def _page_bytes(payload: int) -> float:
+    """Return what a row of this size costs in a table: its share of a leaf page, and its overflow pages.
+
+    See "Cell Payload Overflow Pages" in the description of the SQLite file format.
+    """
+    cell = 8  # the length, the row's number, the header of the record
+    usable, payload = PAGE_BYTES, payload + cell
+    if payload <= usable - 35:
+        return usable / (usable // payload)
+    least = (usable - 12) * 32 // 255 - 23
+    local = least + (payload - least) % (usable - 4)
+    if local > usable - 35:
+        local = least
+    return usable / (usable // local) + usable * -(-(payload - local) // (usable - 4))
+
+
 def read_layout(connection: apsw.Connection) -> VectorFormat | None:
     """Return the format of this file's vectors, None while it has no table for them."""
-    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('dimensions', 'embedding_storage')"))
+    meta = dict(rows_of(connection, statements.SELECT_META))
     if "dimensions" not in meta:
         return None
-    return VectorFormat(int(meta["dimensions"]), meta["embedding_storage"])
+    return VectorFormat(int(meta["dimensions"]), meta["embedding_storage"], int(meta["vectors_in_chunk"]))
 
 
 def unit(vectors: Vector) -> Vector:
@@ -153,7 +185,7 @@ def read_vectors(
     open_chunk = -1
     try:
         for i in by_place:
-            chunk, offset = divmod(int(places[i]), CHUNK)
+            chunk, offset = divmod(int(places[i]), layout.chunk)
             if blob is None:
                 blob = connection.blob_open("main", table, "vectors", chunk, False)
             elif chunk != open_chunk:
@@ -167,12 +199,12 @@ def read_vectors(
     return layout.decode(buffer)
 
 
-def read_places(connection: apsw.Connection, after: int) -> list[tuple[str, int]]:
+def read_places(connection: apsw.Connection, layout: VectorFormat, after: int) -> list[tuple[str, int]]:
     """Return (node_id, place) of the vectors whose vec0 rowid is above `after`, in the order of their insertion."""
     rows = connection.execute(
         "SELECT id, chunk_id, chunk_offset FROM node_embeddings_rowids WHERE rowid > ? ORDER BY rowid", (after,)
     )
-    return [(node_id, chunk * CHUNK + offset) for node_id, chunk, offset in rows]
+    return [(node_id, chunk * layout.chunk + offset) for node_id, chunk, offset in rows]
 
 
 def last_rowid(connection: apsw.Connection) -> int:
@@ -191,7 +223,7 @@ def check_layout(connection: apsw.Connection, layout: VectorFormat) -> None:
     row = row_of(connection, "SELECT rowid, id FROM node_embeddings_rowids ORDER BY rowid DESC LIMIT 1")
     if row is None:
         return
-    ((node_id, place),) = read_places(connection, row[0] - 1)
+    ((node_id, place),) = read_places(connection, layout, row[0] - 1)
     (stored,) = row_of(connection, "SELECT embedding FROM node_embeddings WHERE node_id = ?", (node_id,))
     if not np.array_equal(layout.decode(stored), read_vectors(connection, layout, [place])):
         raise StoreCorruptError(
@@ -213,21 +245,23 @@ def insert_vectors(
     before = last_rowid(connection)
     stored = layout.encode(vectors)
     connection.executemany(layout.insert, zip(keys, stored, strict=True))
-    places = [place for _, place in read_places(connection, before)]
+    places = [place for _, place in read_places(connection, layout, before)]
     if layout.has_signs:
         # Of what is stored: rounding to int8 makes some components zero.
-        _put_signs(connection, places, packed_signs(layout.decode(b"".join(stored))))
+        _put_signs(connection, layout, places, packed_signs(layout.decode(b"".join(stored))))
     return places
 
 
-def _put_signs(connection: apsw.Connection, places: Iterable[int], signs: NDArray[np.uint8]) -> None:
+def _put_signs(
+    connection: apsw.Connection, layout: VectorFormat, places: Iterable[int], signs: NDArray[np.uint8]
+) -> None:
     width = signs.shape[1]
     changed: dict[int, bytearray] = {}
     for place, row in zip(places, signs, strict=True):
-        chunk, offset = divmod(place, CHUNK)
+        chunk, offset = divmod(place, layout.chunk)
         if (bits := changed.get(chunk)) is None:
             stored = row_of(connection, "SELECT bits FROM vector_signs WHERE chunk = ?", (chunk,))
-            bits = changed[chunk] = bytearray(stored[0]) if stored else bytearray(CHUNK * width)
+            bits = changed[chunk] = bytearray(stored[0]) if stored else bytearray(layout.chunk * width)
         bits[offset * width : (offset + 1) * width] = row.tobytes()
     connection.executemany(
         "INSERT INTO vector_signs (chunk, bits) VALUES (?, ?) ON CONFLICT (chunk) DO UPDATE SET bits = excluded.bits",
