@@ -21,6 +21,7 @@ from urllib.parse import quote
 import apsw
 
 from rlm_memory.engines.sqlite.extension import load_vec0
+from rlm_memory.engines.sqlite.filters import register_functions
 from rlm_memory.errors import (
     InvalidInputError,
     StoreBusyError,
@@ -222,6 +223,7 @@ class Database:
         connection.pragma("trusted_schema", False)
         connection.pragma("journal_size_limit", _WAL_KEPT_BYTES)
         load_vec0(connection)
+        register_functions(connection)
         return connection
 
     def _use_wal(self, connection: apsw.Connection) -> None:
@@ -250,6 +252,7 @@ class Database:
             connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.pragma("query_only", True)
         connection.pragma("trusted_schema", False)
+        register_functions(connection)
         return connection
 
     def _take_reader(self) -> apsw.Connection:
