@@ -1,0 +1,1 @@
+"""rlm-memory for LangChain and LangGraph."""
