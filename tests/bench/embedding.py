@@ -35,15 +35,18 @@ def texts(number: int, sentences: int = 6) -> list[str]:
     return [f"{number} {index}: " + SENTENCE * sentences for index in range(number)]
 
 
-def milliseconds(call: Callable[[], object], rounds: int, server: http.client.HTTPConnection | None = None) -> float:
-    """The median time of a call, without what the server says it took itself."""
-    times = []
+def milliseconds(*calls: Callable[[], object], rounds: int, beyond: Callable[[], float] = lambda: 0.0) -> list[float]:
+    """The median time of each call, made in turns so that a busy moment of the machine meets them all.
+
+    `beyond` tells, after a call, which of its seconds do not count.
+    """
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
-        started = time.perf_counter()
-        call()
-        spent = time.perf_counter() - started
-        times.append(spent - (server_seconds(server) if server else 0))
-    return statistics.median(times) * 1000
+        for call, its_times in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            its_times.append(time.perf_counter() - started - beyond())
+    return [statistics.median(its_times) * 1000 for its_times in times]
 
 
 def server_seconds(server: http.client.HTTPConnection) -> float:
@@ -75,16 +78,18 @@ def main(rounds: int) -> None:
         for number in (1, 10, 100):
             batch = texts(number)
             embedder.embed(batch)  # warm: the connection, and the server's vectors
-            row = [
-                milliseconds(partial(bare, server, batch), rounds, server),
-                milliseconds(partial(client.embeddings.create, model=MODEL, input=batch), rounds, server),
-                milliseconds(partial(embedder.embed, batch), rounds, server),
-            ]
+            row = milliseconds(
+                partial(bare, server, batch),
+                partial(client.embeddings.create, model=MODEL, input=batch),
+                partial(embedder.embed, batch),
+                rounds=rounds,
+                beyond=partial(server_seconds, server),
+            )
             print(f"{number:>6} {row[0]:>10.2f} {row[1]:>14.2f} {row[2]:>15.2f}")
         print("goal: a batch of 10 in under 10 ms")
         many = texts(5000)
         embedder.embed(many)
-        spent = milliseconds(lambda: embedder.embed(many), 3)
+        (spent,) = milliseconds(partial(embedder.embed, many), rounds=3)
         print(f"5,000 texts in requests of 2,048 and less, four at a time, the server's time included: {spent:.0f} ms")
         embedder.close()
         client.close()
@@ -93,20 +98,21 @@ def main(rounds: int) -> None:
 
     print("\nin this process, ms")
     matrix = np.random.default_rng(0).standard_normal((2048, 1536)).astype(np.float32)
-    print(f"  check 2,048 vectors, one matrix      {milliseconds(lambda: checked(matrix, 2048, 1536), rounds):8.2f}")
     lists = matrix[:100].tolist()
-    print(f"  check 100 vectors, lists of numbers  {milliseconds(lambda: checked(lists, 100, 1536), rounds):8.2f}")
-    long = SENTENCE * 13_000
-    print(f"  estimate the tokens of a megabyte    {milliseconds(lambda: estimate_tokens(long), 5):8.2f}")
+    ways: dict[str, Callable[[], object]] = {
+        "check 2,048 vectors, one matrix": partial(checked, matrix, 2048, 1536),
+        "check 100 vectors, lists of numbers": partial(checked, lists, 100, 1536),
+        "estimate the tokens of a megabyte": partial(estimate_tokens, SENTENCE * 13_000),
+    }
     local = WordLlamaEmbedder()
     try:
         local.embed_query("warm")
+        ways["wordllama, a batch of 10"] = partial(local.embed, texts(10))
+        ways["wordllama, a question"] = partial(local.embed_query, SENTENCE)
     except MissingExtraError as error:
         print(f"  {error}")
-        return
-    batch = texts(10)
-    print(f"  wordllama, a batch of 10             {milliseconds(lambda: local.embed(batch), rounds):8.2f}")
-    print(f"  wordllama, a question                {milliseconds(lambda: local.embed_query(batch[0]), rounds):8.2f}")
+    for way, spent in zip(ways, milliseconds(*ways.values(), rounds=min(rounds, 20)), strict=True):
+        print(f"  {way:<38}{spent:8.2f}")
 
 
 if __name__ == "__main__":

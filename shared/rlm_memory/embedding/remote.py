@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -328,7 +329,7 @@ def split_batches(sizes: Sequence[int], *, items: int, tokens: int) -> list[rang
             starts.append(position)
             held = 0
         held += size
-    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(sizes)], strict=True)]
+    return [range(start, stop) for start, stop in pairwise([*starts, len(sizes)])]
 
 
 def vectors_in(response: object, positions: range, dimensions: int | None) -> Vector:
@@ -339,9 +340,7 @@ def vectors_in(response: object, positions: range, dimensions: int | None) -> Ve
     """
     data = getattr(response, "data", None)
     if not isinstance(data, Sequence) or isinstance(data, str):
-        raise EmbeddingRequestError(
-            "The answer has no list of embeddings: is this the address of an embeddings server?"
-        )
+        raise EmbeddingRequestError("The answer has no list of embeddings: is this an embeddings server?")
     indices = [getattr(item, "index", None) for item in data]
     if any(index is not None for index in indices):
         if len(data) == len(positions) and set(indices) != set(range(len(data))):

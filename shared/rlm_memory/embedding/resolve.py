@@ -34,7 +34,7 @@ def resolve_embedder(spec: object) -> Embedder | None:
             return None
         case str():
             return _named(spec)
-        case _ if _has(spec, "embed", "embed_query", "model", "dimensions") and not isinstance(spec, type):
+        case _ if _is_complete(spec):
             return cast("Embedder", spec)
         case _:
             _expect_embedder(spec)
@@ -123,6 +123,12 @@ def _expect_embedder(spec: object) -> None:
             raise InvalidInputError(f"{kind} is a {framework} embedder: pass {package}.as_embedder({kind}(…)).")
     if not _has(spec, "embed", "embed_query"):
         raise InvalidInputError(f"{kind} is no embedder. Known are {_KNOWN}.")
+
+
+def _is_complete(spec: object) -> bool:
+    if isinstance(spec, type) or not _has(spec, "embed", "embed_query", "model", "dimensions"):
+        return False
+    return isinstance(getattr(spec, "model"), str)  # noqa: B009 - mypy knows no such attribute of an object
 
 
 def _has(spec: object, *names: str) -> bool:
