@@ -198,6 +198,11 @@ class Memory:
             f"rlm-memory --db {self._engine.location} reembed --to EMBEDDER"
         )
 
+    @property
+    def location(self) -> str:
+        """Where the store is: the absolute path of its file, or ":memory:"."""
+        return self._engine.location
+
     # -- embedding ----------------------------------------------------------------------------------------------
 
     @property

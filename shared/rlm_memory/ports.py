@@ -76,7 +76,8 @@ class Candidates:
     """Nodes that a search may return, each with both raw scores; parallel arrays of length n, in no order.
 
     `keys` are the engine's own and good for `nodes` and `vectors` of the same read. `semantic` is NaN where a node has
-    no vector, or the search none; `keyword` is NaN throughout where the search has no words.
+    no vector, or the search none. `keyword` is the BM25 and `coverage` the share of the question's words that the text
+    has; both are NaN throughout where the search has no words that any text has.
     """
 
     keys: Sequence[int]
@@ -97,6 +98,7 @@ class Identity:
     embedding_storage: VectorStorage
     model: str
     dimensions: int | None
+    coverage: NDArray[np.float64]
 
 
 class Engine(Protocol):

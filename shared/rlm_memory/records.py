@@ -48,13 +48,16 @@ class Hit:
 
     `score` lies in [0, 1] and is normalised over the candidates of this one query: it orders, and says nothing across
     queries. `semantic` is the raw cosine in [-1, 1], `keyword` the raw BM25 (0 or more); each is None where that leg
-    did not see the node: it has no vector, or the leg was not asked.
+    did not see the node: it has no vector, or the leg was not asked. `relevance` lies in [0, 1] and means the same in
+    every query, so that a threshold can be set: the cosine (0 if negative), or the share of the question's words that
+    the text has, whichever is greater. 1 is the question's own text, or a text with all its words.
     """
 
     node: Node
     score: float
     semantic: float | None = None
     keyword: float | None = None
+    relevance: float = 0.0
 
     @property
     def id(self) -> str:

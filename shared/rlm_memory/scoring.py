@@ -123,6 +123,34 @@ def fuse(semantic_raw: ArrayLike, keyword_raw: ArrayLike, alpha: float) -> NDArr
     return weight * normalise(semantic_raw) + (1.0 - weight) * normalise(keyword_raw, zero_is_no_match=True)
 
 
+def relevance(semantic_raw: ArrayLike, coverage: ArrayLike) -> NDArray[np.float64]:
+    """Return how well each candidate answers, in [0, 1], on a scale that is the same for every question.
+
+    The greater of the cosine (0 if negative) and the coverage: the better leg decides, so that a text with the very
+    word that was asked for passes a threshold although its vector is far, and the other way round. Neither is
+    normalised over the candidates, and neither changes as a store grows.
+
+    Args:
+        semantic_raw: The cosines, shape (n,); NaN where a candidate has no vector or the question has none.
+        coverage: The share of the question's words that each candidate has, shape (n,); NaN where it was not asked.
+    """
+    cosines = np.nan_to_num(np.asarray(semantic_raw, dtype=np.float64), nan=0.0)
+    best = np.maximum(cosines, np.nan_to_num(np.asarray(coverage, dtype=np.float64), nan=0.0))
+    return np.where(best >= 1.0 - SAME_WITHIN, 1.0, np.maximum(best, 0.0))
+
+
+def checked_relevance(least: object) -> float:
+    """Return `least`, a threshold of relevance, as a float in [0, 1].
+
+    Raises:
+        InvalidQueryError: It is not a number, or lies outside; True and False are not numbers here.
+    """
+    if isinstance(least, (bool, np.bool_)) or not isinstance(least, Real) or not 0.0 <= float(least) <= 1.0:
+        message = f"min_relevance is {least!r}; expected a number from 0 (everything passes) to 1."
+        raise InvalidQueryError(message)
+    return float(least)
+
+
 def order(scores: ArrayLike, semantic_raw: ArrayLike, created_at_ms: ArrayLike, ids: Sequence[str]) -> NDArray[np.intp]:
     """Return the indexes of the candidates from best to worst, shape (n,).
 

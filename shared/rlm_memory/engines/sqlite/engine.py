@@ -371,9 +371,9 @@ class SQLiteEngine:
         if query is not None and state.layout is not None and len(with_vector):
             vectors = read_vectors(connection, state.layout, state.places[found[with_vector]])
             semantic[with_vector] = state.layout.cosines(vectors, query)
-        keyword = np.full(len(found), np.nan)
+        keyword = coverage = np.full(len(found), np.nan)
         if words is not None and words.terms:
-            keyword = self._keywords.scores(connection, [row[3] for row in rows], words)
+            keyword, coverage = self._keywords.scores(connection, [row[3] for row in rows], words)
         return Candidates(
             keys=[row[0] for row in rows],
             ids=[row[1] for row in rows],
@@ -383,6 +383,7 @@ class SQLiteEngine:
         )
 
     def vectors(self, keys: Sequence[int]) -> Vector:
+            coverage=coverage,
         with self._database.reading() as connection:
             layout = read_layout(connection)
             rows = rows_of(connection, statements.SELECT_PLACES, (json.dumps(list(keys)),))
@@ -577,4 +578,4 @@ def _node(row: Any, namespace: str) -> Node:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH: Final = 1000
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
-_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0))
+_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))

@@ -35,7 +35,7 @@ _ALL_ROWS: Final = 256
 class Words:
     """The words of a question that count, each as the tokenizer stores it, as written, and with its weight.
 
-    A word that stands in no text of the namespace is not among them.
+    A word that stands in no text of the namespace is not among them, but in `asked`, the number of all.
     """
 
     terms: tuple[str, ...]
@@ -43,6 +43,7 @@ class Words:
     frequencies: NDArray[np.int64]
     weights: NDArray[np.float64]
     average_length: float
+    asked: int
 
 
 class KeywordLeg:
@@ -72,6 +73,7 @@ class KeywordLeg:
             frequencies=frequencies,
             weights=inverse_document_frequency(version.nodes, frequencies),
             average_length=version.words / version.nodes if version.nodes else 0.0,
+            asked=len(chosen),
         )
 
     def candidates(
@@ -96,8 +98,10 @@ class KeywordLeg:
             found = self._found(connection, state, words, count, eligible, n)
         return found
 
-    def scores(self, connection: apsw.Connection, texts: Sequence[str], words: Words) -> NDArray[np.float64]:
-        """Return the bm25 of each text over all words, 0 where it has none of them."""
+    def scores(
+        self, connection: apsw.Connection, texts: Sequence[str], words: Words
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the bm25 of each text over all words, 0 where it has none, and the share of the words that it has."""
         column = {term: i for i, term in enumerate(words.terms)}
         frequencies = np.zeros((len(texts), len(column)))
         lengths = np.zeros(len(texts))
@@ -108,7 +112,8 @@ class KeywordLeg:
             for token in tokens:
                 if (i := column.get(token)) is not None:
                     frequencies[row, i] += 1
-        return bm25(frequencies, lengths, words.average_length, words.weights)
+        scores = bm25(frequencies, lengths, words.average_length, words.weights)
+        return scores, np.count_nonzero(frequencies, axis=1) / words.asked
 
     def _found(
         self,
