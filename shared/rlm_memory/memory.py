@@ -40,7 +40,7 @@ from rlm_memory.records import (
     Tier,
     VectorStorage,
 )
-from rlm_memory.scoring import checked_alpha, fuse, maximal_marginal_relevance, order
+from rlm_memory.scoring import checked_alpha, checked_relevance, fuse, maximal_marginal_relevance, order, relevance
 from rlm_memory.validation import (
     checked_count,
     checked_ids,
@@ -554,6 +554,7 @@ class Memory:
         tiers: Iterable[Tier] | None = None,
         types: Iterable[NodeType] | None = None,
         min_confidence: float | None = None,
+        min_relevance: float | None = None,
         include_archived: bool = False,
         mmr: float | None = None,
         fetch_k: int | None = None,
@@ -573,6 +574,8 @@ class Memory:
             tiers: The tiers to search; all but the archive unless given.
             types: The types of node to search; all unless given.
             min_confidence: Leave out nodes that are less sure than this.
+            min_relevance: Leave out hits whose `relevance` is less than this, from 0 to 1; `k` still come back if so
+                many of the candidates pass.
             include_archived: Search the archive too.
             mmr: Choose for diversity: 1 is relevance alone, 0 diversity alone (maximal marginal relevance).
             fetch_k: With `mmr`, how many of the best to choose from: 5k, and 20 at least, unless given.
@@ -592,6 +595,7 @@ class Memory:
                 tiers=tiers,
                 types=types,
                 min_confidence=min_confidence,
+                min_relevance=min_relevance,
                 include_archived=include_archived,
                 mmr=mmr,
                 fetch_k=fetch_k,
@@ -609,6 +613,7 @@ class Memory:
         tiers: Iterable[Tier] | None = None,
         types: Iterable[NodeType] | None = None,
         min_confidence: float | None = None,
+        min_relevance: float | None = None,
         include_archived: bool = False,
         mmr: float | None = None,
         fetch_k: int | None = None,
@@ -617,6 +622,7 @@ class Memory:
         scope = _scope(where, tiers, types, min_confidence, include_archived)
         k = checked_count("k", k)
         weight = self._weight(query, embedding, alpha)
+        least = 0.0 if min_relevance is None else checked_relevance(min_relevance)
         dimensions = self._engine.identity().dimensions
         vector = None
         if embedding is not None:
@@ -634,7 +640,7 @@ class Memory:
                 n=_fetched(wanted),
                 k=wanted,
             )
-            return self._hits(found, weight, wanted, k, mmr)
+            return self._hits(found, weight, least, wanted, k, mmr)
 
     def _weight(self, query: str | None, embedding: Any, alpha: float | None) -> float:
         """Return the alpha of a search: what is asked for, else the store's, else what can be done at all."""
@@ -653,16 +659,20 @@ class Memory:
             return 0.0
         return self.alpha if alpha is None else checked_alpha(alpha)
 
-    def _hits(self, found: Candidates, alpha: float, wanted: int, k: int, mmr: float | None) -> builtins.list[Hit]:
+    def _hits(
+        self, found: Candidates, alpha: float, least: float, wanted: int, k: int, mmr: float | None
+    ) -> builtins.list[Hit]:
         scores = fuse(found.semantic, found.keyword, alpha)
-        best = order(scores, found.semantic, found.created_at, found.ids)[:wanted]
+        relevances = relevance(found.semantic, found.coverage)
+        best = order(scores, found.semantic, found.created_at, found.ids)
+        best = best[relevances[best] >= least][:wanted]
         if mmr is not None:
-            relevance = np.nan_to_num(found.semantic[best], nan=0.0) if alpha == 1 else scores[best]
+            weights = np.nan_to_num(found.semantic[best], nan=0.0) if alpha == 1 else scores[best]
             vectors = self._engine.vectors([found.keys[i] for i in best])
-            best = best[maximal_marginal_relevance(relevance, vectors, k, mmr)]
+            best = best[maximal_marginal_relevance(weights, vectors, k, mmr)]
         nodes = self._engine.nodes([found.keys[i] for i in best])
         return [
-            Hit(node, float(scores[i]), _raw(found.semantic[i]), _raw(found.keyword[i]))
+            Hit(node, float(scores[i]), _raw(found.semantic[i]), _raw(found.keyword[i]), float(relevances[i]))
             for node, i in zip(nodes, best, strict=True)
         ]
 

@@ -85,6 +85,7 @@ class Candidates:
     created_at: NDArray[np.int64]
     semantic: NDArray[np.float64]
     keyword: NDArray[np.float64]
+    coverage: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,6 @@ class Identity:
     embedding_storage: VectorStorage
     model: str
     dimensions: int | None
-    coverage: NDArray[np.float64]
 
 
 class Engine(Protocol):

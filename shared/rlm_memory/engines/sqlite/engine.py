@@ -380,10 +380,10 @@ class SQLiteEngine:
             created_at=np.array([row[2] for row in rows], dtype=np.int64),
             semantic=semantic,
             keyword=keyword,
+            coverage=coverage,
         )
 
     def vectors(self, keys: Sequence[int]) -> Vector:
-            coverage=coverage,
         with self._database.reading() as connection:
             layout = read_layout(connection)
             rows = rows_of(connection, statements.SELECT_PLACES, (json.dumps(list(keys)),))
