@@ -79,6 +79,7 @@ def test_added_file_is_found_by_its_words(cli: Cli, notes: Path) -> None:
     assert hit["node"]["text"] == "A fox crosses the frozen lake."
     assert hit["node"]["metadata"] == {"source": str(notes), "position": 2, "start": 32}
     assert hit["keyword"] > 0
+    assert hit["relevance"] == 1
     assert hit["semantic"] is None
 
 

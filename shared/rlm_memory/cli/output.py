@@ -60,7 +60,8 @@ def node_document(node: Node) -> dict[str, Any]:
 
 def hit_document(hit: Hit) -> dict[str, Any]:
     """Return a hit as `--json` prints it: its scores, then its node."""
-    return {"score": hit.score, "semantic": hit.semantic, "keyword": hit.keyword, "node": node_document(hit.node)}
+    scores = {name: getattr(hit, name) for name in ("score", "relevance", "semantic", "keyword")}
+    return {**scores, "node": node_document(hit.node)}
 
 
 def size(count: int) -> str:
