@@ -85,6 +85,7 @@ REFUSED = {
     "more than float32 holds": ([[1.0, 2.0], [1e39, 4.0]], r"item 20 .* beyond the range of float32, up to 1e\+39"),
     "a square beyond float32": ([[1.0, 2.0], [1e30, 4.0]], r"item 20 .* beyond the range of float32, up to 1e\+30"),
     "less than float32 tells from zero": ([[1.0, 2.0], [1e-50, 0.0]], "item 20 .* beyond the range of float32"),
+    "a square float32 blurs": ([[1.0, 2.0], [1e-20, 0.0]], "item 20 .* beyond the range of float32, up to 1e-20"),
     "a square float32 loses": ([[1.0, 2.0], [1e-30, 0.0]], "item 20 .* beyond the range of float32"),
     "zero": ([[1.0, 2.0], [0.0, -0.0]], "item 20 .* it is zero"),
 }

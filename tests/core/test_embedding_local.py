@@ -106,10 +106,11 @@ def test_long_and_short_texts_go_together(embedder: Embedder) -> None:
 
 
 def test_threads_share_a_model(embedder: Embedder) -> None:
-    texts = [f"where is the {word}" for word in ("key", "dog", "door", "cat")] * 8
+    texts = [f"{'where is the ' * 600} {word}" for word in ("key", "dog", "door", "cat")] * 8  # none may be cut short
     with ThreadPoolExecutor(8) as pool:
         vectors = list(pool.map(embedder.embed_query, texts))
     assert np.allclose(np.stack(vectors), embedder.embed(texts), atol=1e-6)
+    assert not np.allclose(vectors[0], vectors[1], rtol=0, atol=1e-6)
 
 
 # -- WordLlama ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_length_nobody_tells_is_found_with_one_word() -> None:
 def test_no_texts_teach_no_length() -> None:
     embedder = CompletedEmbedder(Pair())
     assert embedder.embed([]).shape == (0, 0)
-    assert embedder.embed(["a"]).shape == (1, 2)
+    assert embedder.dimensions == 2
 
 
 def test_what_an_object_tells_is_used() -> None:
@@ -137,6 +138,7 @@ def test_a_model_that_is_no_name_counts_as_unnamed(model: Any) -> None:
     embedder = resolve_embedder(pair)
     assert embedder is not None
     assert embedder.dimensions == 2
+    assert pair.asked == []  # it had told its length
 
 
 @pytest.mark.parametrize(
@@ -175,6 +177,10 @@ async def test_a_completed_object_can_still_be_awaited() -> None:
     embedder: Any = resolve_embedder(Awaitable())
     assert (await embedder.aembed_query("a")).tolist() == [1, 1]
     assert not hasattr(embedder, "aembed")
+
+
+def test_a_completed_object_can_be_copied() -> None:
+    assert copy.deepcopy(CompletedEmbedder(Pair())).embed_query("a").tolist() == [3, 4]
 
 
 def test_a_completed_object_shows_what_it_is() -> None:

@@ -159,10 +159,11 @@ class OpenAIEmbedder:
         """Do what `embed` does without holding up the event loop; a ready client works in a thread instead."""
         if self._given_client is not None:
             return await asyncio.to_thread(self.embed, texts)
-        work = self._plan(texts)
-        if not work.batches:
+        # in a thread: a long text takes a while to count, and the client half a second to import
+        work, client = await asyncio.to_thread(self._plan_for, texts, asyncio.get_running_loop())
+        if client is None:
             return work.result()
-        create = self._async_client().embeddings.create
+        create = client.embeddings.create
         free = asyncio.Semaphore(self._max_concurrency)
 
         async def ask(batch: _Batch) -> None:
@@ -213,11 +214,13 @@ class OpenAIEmbedder:
         return sendable, sizes
 
     def _too_long(self, position: int, size: int) -> str:
-        estimated = self._count is estimate_tokens
-        about, exactly = ("about ", ", install rlm-memory[tokens] to count exactly") if estimated else ("", "")
+        if self._count is estimate_tokens:
+            found = f"about {size} tokens (rlm-memory[tokens], with its vocabulary fetched once, counts exactly)"
+        else:
+            found = f"{size} tokens"
         return (
-            f"Item {position} has {about}{size} tokens, {self._name} reads {self._max_input_tokens} at most. "
-            f"Split the text{exactly}, or pass truncate=True to embed its beginning."
+            f"Item {position} has {found}, {self._name} reads {self._max_input_tokens} at most. "
+            "Split the text, or pass truncate=True to embed its beginning."
         )
 
     @cached_property
@@ -241,8 +244,11 @@ class OpenAIEmbedder:
             client = self._clients.setdefault(os.getpid(), OpenAI(**self._connection()))
         return client
 
-    def _async_client(self) -> AsyncOpenAI:
-        loop = asyncio.get_running_loop()
+    def _plan_for(self, texts: Sequence[str], loop: asyncio.AbstractEventLoop) -> tuple[_Work, AsyncOpenAI | None]:
+        work = self._plan(texts)
+        return work, self._async_client(loop) if work.batches else None
+
+    def _async_client(self, loop: asyncio.AbstractEventLoop) -> AsyncOpenAI:
         client = self._async_clients.get(loop)
         if client is None:
             from openai import AsyncOpenAI
@@ -250,7 +256,7 @@ class OpenAIEmbedder:
             # a client holds its loop, so that no weak reference would ever let go of it
             for ended in [known for known in list(self._async_clients) if known.is_closed()]:
                 self._async_clients.pop(ended, None)
-            client = self._async_clients[loop] = AsyncOpenAI(**self._connection())
+            client = self._async_clients.setdefault(loop, AsyncOpenAI(**self._connection()))
         return client
 
     def _connection(self) -> dict[str, Any]:
