@@ -5,20 +5,44 @@ from rlm_memory.embedding import Model2VecEmbedder, OpenAIEmbedder, WordLlamaEmb
 from rlm_memory.errors import RLMError
 from rlm_memory.memory import Memory
 from rlm_memory.ports import Embedder
-from rlm_memory.records import CheckReport, Hit, Node, Problem, Stats
+from rlm_memory.promotion import PromotionPolicy
+from rlm_memory.records import (
+    Access,
+    CheckReport,
+    Condition,
+    Edge,
+    Hit,
+    LogEntry,
+    Node,
+    Problem,
+    PromotionDecision,
+    SessionRecord,
+    Stats,
+    TierCounts,
+)
+from rlm_memory.sessions import Session
 
 __all__ = [
+    "Access",
     "AsyncMemory",
     "CheckReport",
+    "Condition",
+    "Edge",
     "Embedder",
     "Hit",
+    "LogEntry",
     "Memory",
     "Model2VecEmbedder",
     "Node",
     "OpenAIEmbedder",
     "Problem",
+    "PromotionDecision",
+    "PromotionPolicy",
     "RLMError",
+    "Session",
+    "SessionRecord",
     "Stats",
+    "TierCounts",
     "WordLlamaEmbedder",
     "resolve_embedder",
 ]

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Any, Self, TypeVar
 
 from rlm_memory.memory import EmbedderSpec, Memory, Steps, Wanted, Where
 from rlm_memory.ports import Progress, Vector
-from rlm_memory.records import CheckReport, Hit, Node, Stats
+from rlm_memory.records import (
+    Access,
+    CheckReport,
+    Edge,
+    Hit,
+    LogEntry,
+    Node,
+    PromotionDecision,
+    SessionRecord,
+    Stats,
+    Tier,
+    TierCounts,
+)
+from rlm_memory.sessions import Session
 
 T = TypeVar("T")
 
@@ -93,6 +107,78 @@ class AsyncMemory:
     async def clear(self) -> int:
         """See `Memory.clear`."""
         return await asyncio.to_thread(self.memory.clear)
+
+    async def session(self, session_id: str) -> Session:
+        """See `Memory.session`. Its reports never wait; await `outcome` and `end_session` of this class."""
+        return await asyncio.to_thread(self.memory.session, session_id)
+
+    async def outcome(self, session: Session, success: bool, ids: str | Iterable[str] | None = None, **run: Any) -> int:
+        """See `Session.outcome`."""
+        return await asyncio.to_thread(session.outcome, success, ids, **run)
+
+    async def end_session(self, session: Session) -> builtins.list[PromotionDecision]:
+        """See `Session.end`."""
+        return await asyncio.to_thread(session.end)
+
+    async def sessions(self, *, limit: int = 100) -> builtins.list[SessionRecord]:
+        """See `Memory.sessions`."""
+        return await asyncio.to_thread(self.memory.sessions, limit=limit)
+
+    async def promote(self, id: str, to_tier: Tier, *, reason: str) -> PromotionDecision:
+        """See `Memory.promote`."""
+        return await asyncio.to_thread(self.memory.promote, id, to_tier, reason=reason)
+
+    async def restore(self, id: str, **options: Any) -> PromotionDecision:
+        """See `Memory.restore`."""
+        return await asyncio.to_thread(self.memory.restore, id, **options)
+
+    async def pin(self, id: str, **options: Any) -> PromotionDecision:
+        """See `Memory.pin`."""
+        return await asyncio.to_thread(self.memory.pin, id, **options)
+
+    async def unpin(self, id: str, **options: Any) -> PromotionDecision:
+        """See `Memory.unpin`."""
+        return await asyncio.to_thread(self.memory.unpin, id, **options)
+
+    async def sweep(self, now: datetime | None = None, **options: Any) -> builtins.list[PromotionDecision]:
+        """See `Memory.sweep`."""
+        return await asyncio.to_thread(self.memory.sweep, now, **options)
+
+    async def explain_promotion(self, id: str) -> PromotionDecision:
+        """See `Memory.explain_promotion`."""
+        return await asyncio.to_thread(self.memory.explain_promotion, id)
+
+    async def candidates(self) -> builtins.list[PromotionDecision]:
+        """See `Memory.candidates`."""
+        return await asyncio.to_thread(self.memory.candidates)
+
+    async def promotion_log(self, id: str | None = None, **options: Any) -> builtins.list[LogEntry]:
+        """See `Memory.promotion_log`."""
+        return await asyncio.to_thread(lambda: builtins.list(self.memory.promotion_log(id, **options)))
+
+    async def accesses(self, id: str) -> builtins.list[Access]:
+        """See `Memory.accesses`."""
+        return await asyncio.to_thread(self.memory.accesses, id)
+
+    async def timeline(self) -> builtins.list[TierCounts]:
+        """See `Memory.timeline`."""
+        return await asyncio.to_thread(self.memory.timeline)
+
+    async def links(self, id: str) -> builtins.list[Edge]:
+        """See `Memory.links`."""
+        return await asyncio.to_thread(self.memory.links, id)
+
+    async def decay(self, now: datetime | None = None) -> int:
+        """See `Memory.decay`."""
+        return await asyncio.to_thread(self.memory.decay, now)
+
+    async def learn(self) -> int:
+        """See `Memory.learn`."""
+        return await asyncio.to_thread(self.memory.learn)
+
+    async def consolidate(self, **options: Any) -> Mapping[str, builtins.list[str]]:
+        """See `Memory.consolidate`."""
+        return await asyncio.to_thread(self.memory.consolidate, **options)
 
     async def stats(self) -> Stats:
         """See `Memory.stats`."""

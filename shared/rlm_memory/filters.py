@@ -61,9 +61,9 @@ Only `$ne`, `$nin`, `$exists` false, `$empty` true, and null in `$eq` or `$in`, 
 ISO 8601 text or milliseconds since 1970; without a time zone they are UTC; they are compared in whole milliseconds,
 rounded down, as they are stored. A column takes no list operator. Null is allowed in `$eq`, `$ne`, `$in` and `$nin`.
 
-**Limits**: 64 levels, 1,000 comparisons, 10,000 values, 10,000 characters in a pattern. Values are those of JSON: NaN,
-sets, bytes, dates (but for times) and other objects are refused. Text with a lone surrogate cannot be stored: it is
-allowed here and matches nothing.
+**Limits**: 64 levels; 1,000 comparisons and operators around them; 10,000 values; 10,000 characters in a pattern.
+Values are those of JSON: NaN, sets, bytes, dates (but for times) and other objects are refused. Text with a lone
+surrogate cannot be stored: it is allowed here and matches nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ import itertools
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -82,9 +82,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, assert_never
 
 from rlm_memory.errors import InvalidFilterError
 from rlm_memory.records import NODE_TYPES, TIERS, Node
+from rlm_memory.times import milliseconds
 
 MAX_DEPTH = 64
-MAX_COMPARISONS = 1_000
+MAX_PARTS = 1_000
+"""Comparisons, and the operators around them."""
 MAX_VALUES = 10_000
 MAX_PATTERN = 10_000
 MAX_PATH = 16
@@ -106,8 +108,8 @@ _COLUMNS: dict[str, ColumnKind] = {
     "updated_at": "time",
     "last_accessed": "time",
 }
+_LIKE_PREFIX = re.compile(r"(?:[^\\%_]|\\.)*", re.DOTALL)
 _CHOICES: dict[str, Sequence[str]] = {"type": NODE_TYPES, "tier": TIERS}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Operator(StrEnum):
@@ -202,10 +204,10 @@ Field: TypeAlias = Column | Key
 
 
 class Extent(NamedTuple):
-    """How much a filter asks for: levels above its comparisons, comparisons, and values in them."""
+    """How much a filter asks for: levels above its comparisons; comparisons and operators; values in them."""
 
     levels: int
-    comparisons: int
+    parts: int
     values: int
 
 
@@ -310,9 +312,9 @@ def matches(filter: Filter | None, node: Node) -> bool:
         case None:
             return True
         case Comparison(field=Column() as column):
-            return holds(filter, column.find(node))
+            return predicate(filter)(column.find(node))
         case Comparison(field=Key() as key):
-            return holds(filter, key.find(node.metadata))
+            return predicate(filter)(key.find(node.metadata))
         case And():
             return all(matches(part, node) for part in filter.parts)
         case Or():
@@ -323,60 +325,65 @@ def matches(filter: Filter | None, node: Node) -> bool:
             raise InvalidFilterError(_not_a_filter(filter))
 
 
-def holds(comparison: Comparison, stored: Any) -> bool:
-    """Tell whether a comparison is true of the value that its field has in a node; None: the field is not there."""
+def predicate(comparison: Comparison) -> Callable[[Any], bool]:
+    """Return what a comparison asks of the value that its field has in a node; None stands for "not there"."""
     value = comparison.value
     match comparison.operator:
         case Operator.EQ:
-            return _equal(stored, value)
+            return lambda stored: _equal(stored, value)
         case Operator.NE:
-            return not _equal(stored, value)
+            return lambda stored: not _equal(stored, value)
         case Operator.IN:
-            return any(_equal(stored, one) for one in value)
+            return lambda stored: any(_equal(stored, one) for one in value)
         case Operator.NIN:
-            return not any(_equal(stored, one) for one in value)
+            return lambda stored: not any(_equal(stored, one) for one in value)
         case Operator.LT:
-            return _ordered(stored, value) and stored < value
+            return lambda stored: _ordered(stored, value) and bool(stored < value)
         case Operator.LTE:
-            return _ordered(stored, value) and stored <= value
+            return lambda stored: _ordered(stored, value) and bool(stored <= value)
         case Operator.GT:
-            return _ordered(stored, value) and stored > value
+            return lambda stored: _ordered(stored, value) and bool(stored > value)
         case Operator.GTE:
-            return _ordered(stored, value) and stored >= value
+            return lambda stored: _ordered(stored, value) and bool(stored >= value)
         case Operator.BETWEEN:
             low, high = value
-            return _ordered(stored, low) and _ordered(stored, high) and low <= stored <= high
+            return lambda stored: _ordered(stored, low) and _ordered(stored, high) and bool(low <= stored <= high)
         case Operator.EXISTS:
-            return (stored is not None) is value
+            return lambda stored: (stored is not None) is value
         case Operator.EMPTY:
-            return (stored is None or (isinstance(stored, (str, list, tuple)) and not stored)) is value
+            return lambda stored: (stored is None or (isinstance(stored, (str, list, tuple)) and not stored)) is value
         case Operator.LIKE:
-            return isinstance(stored, str) and _pattern(value).fullmatch(stored) is not None
+            pattern = _pattern(value)
+            return lambda stored: isinstance(stored, str) and pattern.fullmatch(stored) is not None
         case Operator.ILIKE:
-            return isinstance(stored, str) and _pattern(value.casefold()).fullmatch(stored.casefold()) is not None
+            folded = _pattern(value.casefold())
+            return lambda stored: isinstance(stored, str) and folded.fullmatch(stored.casefold()) is not None
         case Operator.TEXT_MATCH:
-            return isinstance(stored, str) and value in stored
+            return lambda stored: isinstance(stored, str) and value in stored
         case Operator.TEXT_MATCH_INSENSITIVE:
-            return isinstance(stored, str) and value.casefold() in stored.casefold()
+            within = value.casefold()
+            return lambda stored: isinstance(stored, str) and within in stored.casefold()
         case Operator.CONTAINS:
-            return any(_equal(element, value) for element in _elements(stored) or ())
+            return lambda stored: any(_equal(element, value) for element in _elements(stored) or ())
         case Operator.ANY:
-            return any(_equal(element, one) for element in _elements(stored) or () for one in value)
+            return lambda stored: any(_equal(element, one) for element in _elements(stored) or () for one in value)
         case Operator.ALL:
-            elements = _elements(stored)
-            return elements is not None and all(any(_equal(element, one) for element in elements) for one in value)
+            return lambda stored: (
+                (elements := _elements(stored)) is not None
+                and all(any(_equal(element, one) for element in elements) for one in value)
+            )
         case _:
             assert_never(comparison.operator)
 
 
-def milliseconds(moment: datetime) -> int:
-    """Return the whole milliseconds since 1970-01-01 UTC, rounded down; a moment without a time zone is UTC.
+def like_prefix(pattern: str) -> str:
+    r"""Return the literal text that a `$like` pattern starts with.
 
-    >>> milliseconds(datetime(1970, 1, 1, 0, 0, 1, 999))
-    1000
+    >>> like_prefix(r"100\%_a%")
+    '100%'
     """
-    aware = moment if moment.utcoffset() is not None else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(milliseconds=1)
+    literal = _LIKE_PREFIX.match(pattern)
+    return re.sub(r"\\(.)", r"\1", literal[0], flags=re.DOTALL) if literal else ""
 
 
 def is_storable(text: str) -> bool:
@@ -612,11 +619,11 @@ def _extent(parts: Sequence[Filter], name: str) -> Extent:
     extents = [part.extent for part in parts]
     extent = Extent(
         1 + max((one.levels for one in extents), default=0),
-        sum(one.comparisons for one in extents),
+        1 + sum(one.parts for one in extents),  # also of parts without a comparison, or they could double at each level
         sum(one.values for one in extents),
     )
     for found, limit, what in zip(
-        extent, (MAX_DEPTH, MAX_COMPARISONS, MAX_VALUES), ("levels", "comparisons", "values"), strict=True
+        extent, (MAX_DEPTH, MAX_PARTS, MAX_VALUES), ("levels", "parts", "values"), strict=True
     ):
         if found > limit:
             raise InvalidFilterError(f"The filter has {found} {what}, the limit is {limit}. To list values, use $in.")

@@ -6,10 +6,10 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rlm_memory.validation import checked_node
 
 FORMAT: Final = "rlm-memory nodes"
 VERSION: Final = 1
+Put: TypeAlias = Callable[[Sequence[tuple[Node, Vector | None]]], object]
+"""Stores nodes, each with its vector, in the transaction under way."""
+
 _BATCH: Final = 500
 _LONGEST_LINE: Final = 256 << 20
 
@@ -67,8 +70,8 @@ def _line_of(node: Node, vector: Vector | None) -> dict[str, Any]:
     return line
 
 
-def read(engine: Engine, path: str | PathLike[str], *, namespace: str, now_ms: int) -> int:
-    """Store every node of the file in one transaction; return how many.
+def read(engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put) -> int:
+    """Hand every node of the file to `put`, all in one transaction; return how many.
 
     Raises:
         InvalidInputError: A line cannot be read; nothing was written.
@@ -93,10 +96,10 @@ def read(engine: Engine, path: str | PathLike[str], *, namespace: str, now_ms: i
             batch[node.id] = node, vector
             count += 1
             if len(batch) == _BATCH:
-                engine.put([n for n, _ in batch.values()], [v for _, v in batch.values()], now_ms)
+                put(list(batch.values()))
                 batch = {}
         if batch:
-            engine.put([n for n, _ in batch.values()], [v for _, v in batch.values()], now_ms)
+            put(list(batch.values()))
         return count
 
 

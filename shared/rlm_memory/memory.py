@@ -6,8 +6,9 @@ Validates, embeds, fuses, audits; an engine stores and ranks.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from os import PathLike
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
@@ -27,26 +28,37 @@ from rlm_memory.errors import (
 )
 from rlm_memory.filters import And, Column, Comparison, Filter, Operator, parse_filter
 from rlm_memory.keywords import stop_words as stop_word_list
+from rlm_memory.lifecycle import Lifecycle
 from rlm_memory.location import default_location
 from rlm_memory.ports import Candidates, Clock, Embedder, Engine, Progress, Scope, Vector, system_clock
+from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import (
     NODE_TYPES,
     VECTOR_STORAGES,
+    Access,
     CheckReport,
+    Edge,
     Hit,
+    LogEntry,
     Node,
     NodeType,
+    PromotionDecision,
+    SessionRecord,
     Stats,
     Tier,
+    TierCounts,
     VectorStorage,
 )
 from rlm_memory.scoring import checked_alpha, checked_relevance, fuse, maximal_marginal_relevance, order, relevance
+from rlm_memory.sessions import Session
+from rlm_memory.times import milliseconds
 from rlm_memory.validation import (
     checked_count,
     checked_ids,
     checked_namespace,
     checked_node,
     checked_nodes,
+    checked_session_id,
     checked_tiers,
 )
 
@@ -56,6 +68,8 @@ DEFAULT_TOKENIZER: Final = "porter unicode61"
 _LEAST_CANDIDATES: Final = 20
 _CANDIDATES_PER_HIT: Final = 5
 _BATCH: Final = 256
+_REMEMBERED_SESSIONS: Final = 256
+_DEFAULT_POLICY: Final = PromotionPolicy()
 
 EmbedderSpec: TypeAlias = "str | Embedder | None"
 Where: TypeAlias = "Filter | Mapping[str, Any] | None"
@@ -103,16 +117,19 @@ class Memory:
         embedder: EmbedderSpec,
         namespace: str,
         alpha: float,
+        policy: PromotionPolicy,
         clock: Clock,
         settings: dict[str, Any],
     ) -> None:
         self._engine = engine
         self._spec = embedder
         self._embedder: Embedder | None = None
-        self._clock = clock
         self._settings = settings
+        self._sessions: dict[str, Session] = {}
+        self.clock = clock
         self.namespace = namespace
         self.alpha = alpha
+        self.lifecycle = Lifecycle(engine, policy, clock)
 
     @classmethod
     def open(
@@ -122,6 +139,7 @@ class Memory:
         embedder: EmbedderSpec = DEFAULT_EMBEDDER,
         namespace: str = "default",
         alpha: float = 0.5,
+        policy: PromotionPolicy = _DEFAULT_POLICY,
         tokenizer: str | None = None,
         stop_words: str | Iterable[str] | None = "en",
         embedding_storage: VectorStorage | None = None,
@@ -137,6 +155,7 @@ class Memory:
                 for keyword search alone. It is loaded when it is first needed.
             namespace: The tenant; nothing crosses from one to another.
             alpha: How much meaning counts against words in a search, from 0 (words alone) to 1 (vectors alone).
+            policy: The numbers of the rules by which memories change their tier.
             tokenizer: How FTS5 cuts texts into words, for a new store: "porter unicode61" (English stemming) unless
                 given. An existing store keeps its own.
             stop_words: Words of a question that the keyword search leaves out: a language such as "en", the words
@@ -158,9 +177,15 @@ class Memory:
         model = embedder_model(embedder)
         place = default_location() if location is None else location
         settings = {
-            "location": place, "embedder": embedder, "namespace": namespace, "alpha": alpha, "stop_words": stop_words,
-            "read_only": read_only, "clock": clock,
-        }  # fmt: skip
+            "location": place,
+            "embedder": embedder,
+            "namespace": namespace,
+            "alpha": alpha,
+            "policy": policy,
+            "stop_words": stop_words,
+            "read_only": read_only,
+            "clock": clock,
+        }
         engine = open_engine(
             place,
             namespace=namespace,
@@ -169,9 +194,13 @@ class Memory:
             stop_words=stop_word_list(stop_words),
             read_only=read_only,
         )
-        memory = cls(engine, embedder=embedder, namespace=namespace, alpha=alpha, clock=clock, settings=settings)
+        memory = cls(
+            engine, embedder=embedder, namespace=namespace, alpha=alpha, policy=policy, clock=clock, settings=settings
+        )
         try:
             memory._check_identity(model, tokenizer, embedding_storage)
+            if not read_only:
+                memory.lifecycle.start()
         except BaseException:
             engine.close()
             raise
@@ -337,8 +366,12 @@ class Memory:
         if last:
             with self._engine.transaction():
                 self._adopt([vector for _, vector in last.values() if vector is not None])
-                self._engine.put([n for n, _ in last.values()], [v for _, v in last.values()], self._now_ms())
+                self._put(list(last.values()))
         return [node.id for node in nodes]
+
+    def _put(self, nodes: Sequence[tuple[Node, Vector | None]]) -> None:
+        new = self._engine.put([node for node, _ in nodes], [vector for _, vector in nodes], milliseconds(self.clock()))
+        self.lifecycle.note_new((node for node, _ in nodes), new)
 
     def _embedding(self, texts: builtins.list[str], progress: Progress | None) -> Steps[dict[str, Vector]]:
         """Return the vector of each text, embedding those that the store does not have."""
@@ -499,20 +532,25 @@ class Memory:
         condition = parse_filter(where)
         if ids is None and condition is None:
             raise InvalidInputError("delete needs ids or a filter that says something; clear() deletes everything.")
-        if condition is None:
-            return self._engine.delete(checked_ids(ids or ()))
-        if ids is not None:
+        if condition is not None and ids is not None:
             condition = And((Comparison(Column("id"), Operator.IN, checked_ids(ids)), condition))
-        return self._engine.delete_where(Scope(condition))
+        return self._delete(checked_ids(ids or ()) if condition is None else Scope(condition))
+
+    def _delete(self, what: builtins.list[str] | Scope) -> int:
+        with self._engine.transaction():
+            deleted = self._engine.delete_where(what) if isinstance(what, Scope) else self._engine.delete(what)
+            self.lifecycle.note_deleted(deleted)
+        return len(deleted)
 
     def clear(self) -> int:
         """Delete every node of this namespace, archive and pinned ones too; return how many there were."""
-        return self._engine.delete_where(Scope())
+        return self._delete(Scope())
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def get(self, ids: str | Iterable[str]) -> builtins.list[Node]:
         """Return the nodes with these ids, in this order; unknown ids are left out."""
+        self.lifecycle.catch_up()
         return self._engine.get(checked_ids(ids))
 
     def list(
@@ -536,11 +574,13 @@ class Memory:
         Raises:
             NodeNotFoundError: There is no node `after`.
         """
+        self.lifecycle.catch_up()
         scope = Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived))
         return self._engine.select(scope, limit=checked_count("limit", limit), after=after)
 
     def count(self, *, where: Where = None, tiers: Iterable[Tier] | None = None, include_archived: bool = False) -> int:
         """Return how many nodes `list` would show in all."""
+        self.lifecycle.catch_up()
         return self._engine.count(Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived)))
 
     def search(
@@ -556,6 +596,7 @@ class Memory:
         min_confidence: float | None = None,
         min_relevance: float | None = None,
         include_archived: bool = False,
+        session: Session | str | None = None,
         mmr: float | None = None,
         fetch_k: int | None = None,
     ) -> builtins.list[Hit]:
@@ -577,6 +618,8 @@ class Memory:
             min_relevance: Leave out hits whose `relevance` is less than this, from 0 to 1; `k` still come back if so
                 many of the candidates pass.
             include_archived: Search the archive too.
+            session: The session, or its id, that what is found is reported to: an access of each node. A store that is
+                open for reading keeps no accesses.
             mmr: Choose for diversity: 1 is relevance alone, 0 diversity alone (maximal marginal relevance).
             fetch_k: With `mmr`, how many of the best to choose from: 5k, and 20 at least, unless given.
 
@@ -597,6 +640,7 @@ class Memory:
                 min_confidence=min_confidence,
                 min_relevance=min_relevance,
                 include_archived=include_archived,
+                session=session,
                 mmr=mmr,
                 fetch_k=fetch_k,
             )
@@ -615,6 +659,7 @@ class Memory:
         min_confidence: float | None = None,
         min_relevance: float | None = None,
         include_archived: bool = False,
+        session: Session | str | None = None,
         mmr: float | None = None,
         fetch_k: int | None = None,
     ) -> Steps[builtins.list[Hit]]:
@@ -640,7 +685,10 @@ class Memory:
                 n=_fetched(wanted),
                 k=wanted,
             )
-            return self._hits(found, weight, least, wanted, k, mmr)
+            hits = self._hits(found, weight, least, wanted, k, mmr)
+        if session is not None and not self._settings["read_only"]:
+            self._session_of(session).record(hits)
+        return hits
 
     def _weight(self, query: str | None, embedding: Any, alpha: float | None) -> float:
         """Return the alpha of a search: what is asked for, else the store's, else what can be done at all."""
@@ -676,10 +724,128 @@ class Memory:
             for node, i in zip(nodes, best, strict=True)
         ]
 
+    # -- sessions and tiers ---------------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> Session:
+        """Return a session, a new one or one that goes on: see `Session`."""
+        return Session(self, checked_session_id(session_id))
+
+    def _session_of(self, session: Session | str) -> Session:
+        """Return the session that a search reports to; named by its id, it goes on from one search to the next."""
+        if isinstance(session, Session):
+            return session
+        if (known := self._sessions.get(session)) is None:
+            if len(self._sessions) >= _REMEMBERED_SESSIONS:
+                self._sessions.clear()  # they go on from what is stored
+            known = self._sessions[session] = self.session(session)
+        return known
+
+    def sessions(self, *, limit: int = 100) -> builtins.list[SessionRecord]:
+        """Return the sessions that were active last, the latest first."""
+        return self.lifecycle.sessions(checked_count("limit", limit))
+
+    def promote(self, id: str, to_tier: Tier, *, reason: str) -> PromotionDecision:
+        """Move a node to any tier by hand, and log it.
+
+        A node moved down starts anew for the rules, which would otherwise move it up again at once.
+
+        Raises:
+            NodeNotFoundError: There is no such node.
+            InvalidInputError: The tier is unknown, or there is no reason.
+        """
+        return self.lifecycle.promote(id, to_tier, reason=reason)
+
+    def restore(self, id: str, *, reason: str = "restored") -> PromotionDecision:
+        """Bring a node back from the archive to longterm, and log it.
+
+        Raises:
+            NodeNotFoundError: There is no such node.
+            InvalidInputError: It is not in the archive.
+        """
+        return self.lifecycle.restore(id, reason=reason)
+
+    def pin(self, id: str, *, reason: str = "pinned") -> PromotionDecision:
+        """Keep a node from being archived by rules, and from fading; log it."""
+        return self.lifecycle.pin(id, pinned=True, reason=reason)
+
+    def unpin(self, id: str, *, reason: str = "unpinned") -> PromotionDecision:
+        """Let the rules archive a node again, and log it."""
+        return self.lifecycle.pin(id, pinned=False, reason=reason)
+
+    def sweep(self, now: datetime | None = None, *, dry_run: bool = False) -> builtins.list[PromotionDecision]:
+        """End crashed sessions, move what has earned longterm, archive what is long unused; return the moves.
+
+        It is done by itself when a store is opened, at most once a day.
+
+        Args:
+            now: The moment that counts as the present.
+            dry_run: Only tell what would move.
+        """
+        return self.lifecycle.sweep(now, dry_run=dry_run)
+
+    def explain_promotion(self, id: str) -> PromotionDecision:
+        """Return the next move that a rule could make with a node: each condition, what was found, and if it holds.
+
+        Raises:
+            NodeNotFoundError: There is no such node.
+        """
+        return self.lifecycle.explain(id)
+
+    def candidates(self) -> builtins.list[PromotionDecision]:
+        """Return an explanation for each used node that lacks a single condition to rise."""
+        return self.lifecycle.candidates()
+
+    def promotion_log(self, id: str | None = None, *, since: datetime | None = None) -> Iterator[LogEntry]:
+        """Return the decisions about one node, or about all, the earliest first."""
+        return self.lifecycle.log(id, since)
+
+    def accesses(self, id: str) -> builtins.list[Access]:
+        """Return every time a node was handed to a reader, the earliest first."""
+        return self.lifecycle.accesses(id)
+
+    def timeline(self) -> builtins.list[TierCounts]:
+        """Return how today's nodes were spread over the tiers, at each moment that changed it: data for a picture."""
+        return self.lifecycle.timeline()
+
+    def links(self, id: str) -> builtins.list[Edge]:
+        """Return the links from and to a node."""
+        return self._engine.ledger.links(id)
+
+    def decay(self, now: datetime | None = None) -> int:
+        """Let the confidence of what is not used fade, `confidence * decay_per_day ** days`; return of how many.
+
+        Days count from a node's last access, or from the last time it faded. Pinned nodes do not fade.
+        """
+        return self.lifecycle.decay(now)
+
+    def learn(self) -> int:
+        """Let each outcome raise or lower, once, the confidence of what it was attached to; return how many did."""
+        return self.lifecycle.learn()
+
+    def consolidate(self, *, where: Where = None, tier: Tier = "task") -> Mapping[str, builtins.list[str]]:
+        """Link nodes of a tier that say nearly the same to the best of them, and archive those; nothing is lost.
+
+        The idea of linking and merging notes as they come is A-MEM's (Xu et al. 2025). The best is the most confident,
+        then the most accessed, then the newest.
+
+        Args:
+            where: Look among these alone, for example those of one task.
+            tier: The tier to look in.
+
+        Returns:
+            The ids that were archived, by the id of the best.
+        """
+        nodes, after = builtins.list[Node](), None
+        while page := self.list(where=where, tiers=[tier], limit=_BATCH, after=after):
+            nodes += page
+            after = page[-1].id
+        return self.lifecycle.consolidate(nodes)
+
     # -- the store ----------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
         """Return what the store holds and what it costs, in nodes and bytes. It walks over the pages of the file."""
+        self.lifecycle.catch_up()
         return self._engine.stats()
 
     def check(self) -> CheckReport:
@@ -713,13 +879,11 @@ class Memory:
             InvalidInputError: A line is not of that format; the message names it, nothing was written.
             EmbeddingMismatchError: The file has vectors of another model.
         """
-        return interchange.read(self._engine, path, namespace=self.namespace, now_ms=self._now_ms())
-
-    def _now_ms(self) -> int:
-        return int(self._clock().timestamp() * 1000)
+        return interchange.read(self._engine, path, namespace=self.namespace, put=self._put)
 
     def close(self) -> None:
-        """Release the files. Closing twice is fine."""
+        """Write down what is queued and release the files. Closing twice is fine."""
+        self.lifecycle.close()
         self._engine.close()
 
     def __enter__(self) -> Self:

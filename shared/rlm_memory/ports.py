@@ -13,7 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlm_memory.filters import Filter
-from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
+from rlm_memory.promotion import Usage
+from rlm_memory.records import (
+    TIERS,
+    Access,
+    CheckReport,
+    Edge,
+    LogEntry,
+    Node,
+    PromotionDecision,
+    SessionRecord,
+    Stats,
+    Tier,
+    VectorStorage,
+)
 
 Vector: TypeAlias = NDArray[np.float32]
 """One embedding, shape (dimensions,), or a matrix of them, shape (n, dimensions)."""
@@ -109,8 +122,16 @@ class Engine(Protocol):
 
     location: str
 
-    def transaction(self) -> AbstractContextManager[object]:
-        """Keep all writes of the block, or none; they are on disk when it ends."""
+    @property
+    def ledger(self) -> Ledger:
+        """What keeps sessions, tiers and the log of the same namespace."""
+        ...
+
+    def transaction(self, *, wait: bool = True) -> AbstractContextManager[object]:
+        """Keep all writes of the block, or none; they are on disk when it ends.
+
+        Without `wait`, a lock that is held elsewhere is a StoreBusyError at once.
+        """
         ...
 
     def reading(self) -> AbstractContextManager[object]:
@@ -125,8 +146,11 @@ class Engine(Protocol):
         """Fix the model and length of the vectors, while there are none yet."""
         ...
 
-    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> None:
-        """Add these nodes, or replace text, metadata and vector of those whose id is known; ids are distinct."""
+    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> list[str]:
+        """Add these nodes, or replace text, metadata and vector of those whose id is known; ids are distinct.
+
+        Returns the ids that were new.
+        """
         ...
 
     def put_vectors(self, ids: Sequence[str], texts: Sequence[str], vectors: Vector) -> int:
@@ -145,12 +169,12 @@ class Engine(Protocol):
         """Return how many nodes are in the scope."""
         ...
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Delete these nodes with all that belongs to them; return how many there were."""
+    def delete(self, ids: Sequence[str]) -> list[tuple[str, Tier]]:
+        """Delete these nodes with all that belongs to them; return those there were, each with its tier."""
         ...
 
-    def delete_where(self, scope: Scope) -> int:
-        """Delete the nodes in the scope; return how many there were."""
+    def delete_where(self, scope: Scope) -> list[tuple[str, Tier]]:
+        """Delete the nodes in the scope; return those there were, each with its tier."""
         ...
 
     def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
@@ -207,4 +231,154 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the files. Closing twice is fine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Nodes handed to a reader at one moment, each with its confidence then.
+
+    `writer` names the process that counts the turns: two may be in one session, each with its own turn 1.
+    """
+
+    session_id: str
+    turn: int
+    writer: str
+    at_ms: int
+    run_id: str | None
+    nodes: Sequence[tuple[str, float]]
+
+
+class Ledger(Protocol):
+    """Keeps what the rules weigh, the tiers they give, and the log of both, of one namespace.
+
+    Every method is safe to call from any thread. Writes are made within the engine's `transaction`.
+    """
+
+    def track(self, tracked: Tracked) -> None:
+        """Queue accesses without waiting for any lock; when this returns, a kill of the process does not lose them."""
+        ...
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether a process that died has left accesses for `settling` to write down."""
+        ...
+
+    @property
+    def queued(self) -> bool:
+        """Whether this process has accesses that `settle` has not written down yet."""
+        ...
+
+    def settling(self, *, wait: bool) -> AbstractContextManager[dict[str, list[str]]]:
+        """Write down what is queued, here or by processes that died, in a transaction around the block.
+
+        Gives the ids of the nodes that were used, by session. Without `wait`, a lock that is held elsewhere is a
+        StoreBusyError at once. Not to be used within another transaction.
+        """
+        ...
+
+    def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
+        """Return what is known of the use of each of these nodes."""
+        ...
+
+    def accesses(self, id: str) -> list[Access]:
+        """Return the accesses of a node, the earliest first."""
+        ...
+
+    def session(self, session_id: str) -> SessionRecord | None:
+        """Return what is stored of a session, None if nothing is."""
+        ...
+
+    def sessions(self, *, limit: int) -> list[SessionRecord]:
+        """Return the sessions that were active last."""
+        ...
+
+    def idle_sessions(self, before_ms: int) -> list[str]:
+        """Return the ids of open sessions that have been still since then."""
+        ...
+
+    def end_session(self, session_id: str, at_ms: int) -> None:
+        """Note that a session has ended."""
+        ...
+
+    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str] | None = None) -> list[Node]:
+        """Return the nodes of a tier, among these if given, that a session has used."""
+        ...
+
+    def judge(
+        self, session_id: str, success: bool, at_ms: int, *, run_id: str | None, ids: Sequence[str] | None
+    ) -> list[str]:
+        """Attach an outcome to what a session, or a run in it, has used and was not judged; return those nodes."""
+        ...
+
+    def forget_usage(self, id: str) -> None:
+        """Let the rules start anew with a node."""
+        ...
+
+    def set_tier(self, id: str, tier: Tier, at_ms: int) -> None:
+        """Move a node."""
+        ...
+
+    def set_pinned(self, id: str, pinned: bool) -> None:
+        """Pin a node, or let it go."""
+        ...
+
+    def set_confidences(self, confidences: Mapping[str, float], at_ms: int) -> None:
+        """Give nodes another confidence."""
+        ...
+
+    def fading(self) -> list[tuple[str, float, int]]:
+        """Return (id, confidence, milliseconds since when it fades) of the nodes that are not pinned."""
+        ...
+
+    def unlearned(self) -> list[tuple[int, str, bool]]:
+        """Return (number, node, success) of the outcomes that have not changed a confidence yet."""
+        ...
+
+    def mark_learned(self, outcomes: Sequence[int]) -> None:
+        """Note that these outcomes have changed a confidence."""
+        ...
+
+    def proved(self, least_sessions: int) -> list[Node]:
+        """Return the nodes in session that so many sessions have used."""
+        ...
+
+    def unused(self, before_ms: int) -> list[Node]:
+        """Return the nodes in longterm, not pinned, that nothing has happened to since then."""
+        ...
+
+    def used(self) -> list[Node]:
+        """Return the nodes in task and session that were used at all."""
+        ...
+
+    def births(self) -> list[tuple[str, int, Tier]]:
+        """Return (id, milliseconds of its creation, tier now) of every node, the oldest first."""
+        ...
+
+    def last_sweep(self) -> int | None:
+        """Return when the last sweep was, in milliseconds."""
+        ...
+
+    def note_sweep(self, at_ms: int) -> None:
+        """Note that a sweep is made now."""
+        ...
+
+    def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
+        """Link two nodes."""
+        ...
+
+    def links(self, id: str) -> list[Edge]:
+        """Return the links from and to a node."""
+        ...
+
+    def append(self, decision: PromotionDecision) -> None:
+        """Add a decision to the log."""
+        ...
+
+    def log(self, *, after: int, node_id: str | None, since_ms: int | None, limit: int) -> list[LogEntry]:
+        """Return log entries in order, from the one after this sequence number on."""
+        ...
+
+    def was_refused(self, decision: PromotionDecision) -> bool:
+        """Return whether the log has this refusal of this session already."""
         ...

@@ -14,16 +14,16 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.records import Access, Condition, LogEntry, PromotionDecision, Tier
+from rlm_memory.times import milliseconds
 
 FIRST_HASH = "0" * 64
 """The `previous_hash` of the first entry of a log."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS = 86_400_000
 
 
@@ -42,6 +42,7 @@ class PromotionPolicy:
         decay_per_day: What `decayed` multiplies a confidence with for each day.
         success_step: What `confidence_after` adds for a success.
         failure_step: What `confidence_after` takes off for a failure.
+        session_idle_hours: A session that has been still for longer is taken to have crashed, and is ended by a sweep.
         duplicate_similarity: The cosine from which two nodes of a task are taken to say the same.
 
     Raises:
@@ -54,6 +55,7 @@ class PromotionPolicy:
     min_confidence: float = 0.8
     confident_sessions: int = 3
     archive_after_days: float = 90
+    session_idle_hours: float = 24
     decay_per_day: float = 0.99
     success_step: float = 0.1
     failure_step: float = 0.2
@@ -65,7 +67,8 @@ class PromotionPolicy:
         _check_count("min_successes", self.min_successes, least=0)
         for name in ("min_confidence", "decay_per_day", "success_step", "failure_step", "duplicate_similarity"):
             _check_number(name, getattr(self, name), most=1)
-        _check_number("archive_after_days", self.archive_after_days, most=math.inf)
+        for name in ("archive_after_days", "session_idle_hours"):
+            _check_number(name, getattr(self, name), most=math.inf)
 
 
 class NodeState(Protocol):
@@ -288,6 +291,11 @@ def entry_hash(previous_hash: str, sequence: int, decision: PromotionDecision) -
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
+def chain_start(namespace: str) -> str:
+    """Return the `previous_hash` of the first entry of a namespace's log, so that no log passes for another's."""
+    return hashlib.sha256(f"promotion log of {namespace}".encode()).hexdigest()
+
+
 def first_broken(entries: Iterable[LogEntry], *, previous_hash: str = FIRST_HASH) -> int | None:
     """Return the sequence number of the first entry that was changed or does not follow the one before, or None.
 
@@ -395,7 +403,7 @@ def _milliseconds(at: datetime) -> int:
     if at.tzinfo is None:
         message = f"The time {at.isoformat()} has no time zone; expected one, for example datetime.now(UTC)."
         raise InvalidInputError(message)
-    return (at - _EPOCH) // timedelta(milliseconds=1)
+    return milliseconds(at)
 
 
 def _check_count(name: str, value: object, *, least: int) -> None:

@@ -122,6 +122,35 @@ class PromotionDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """What is stored of a session: `ended_at` is None while it is open, `turn` is the highest so far."""
+
+    id: str
+    started_at: datetime
+    last_active: datetime
+    ended_at: datetime | None
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link from one node to another, by their ids; `duplicate_of` is what `consolidate` makes."""
+
+    source: str
+    target: str
+    kind: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TierCounts:
+    """How many of the nodes that are there today were in each tier at one moment."""
+
+    at: datetime
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
     """One entry of the promotion log, chained to the one before by its hash."""
 

@@ -157,6 +157,14 @@ def checked_namespace(namespace: object) -> str:
     return namespace
 
 
+def checked_session_id(session_id: object) -> str:
+    """Return the session id if it can be one: a text that is not empty."""
+    if not isinstance(session_id, str) or not session_id:
+        raise InvalidInputError(f"session_id is {session_id!r}; expected a str that is not empty.")
+    _expect_text(session_id, "session_id")
+    return session_id
+
+
 def checked_ids(ids: str | Iterable[str]) -> list[str]:
     """Return the ids as a list; a single one counts as a list of one.
 

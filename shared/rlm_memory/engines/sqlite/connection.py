@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -77,6 +77,8 @@ class Database:
         self.location = location if self.in_memory else os.path.abspath(location)
         self.read_only = read_only
         self.timeout = timeout
+        # For whoever remembers what it has read inside a transaction.
+        self.after_rollback: Callable[[], None] = lambda: None
         self._closed = False
         self._start()
         with self.translated():
@@ -92,40 +94,52 @@ class Database:
     # -- reading and writing ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[apsw.Connection]:
+    def transaction(self, *, durable: bool = True, wait: bool = True) -> Iterator[apsw.Connection]:
         """Write in one transaction: all of the block is kept, or none of it.
 
         A block inside another of the same thread joins it. With `durable`, the commit is on disk when the block ends;
-        without, a power cut may take the last ones (a killed process does not).
+        without, a power cut may take the last ones (a killed process does not). Without `wait`, a lock that another
+        thread or process holds is a StoreBusyError at once.
         """
         if self._local.writing:
             yield self._open()
             return
-        with self._lock, self.translated():
-            connection = self._open()
+        with self.translated(), self._writing(wait) as connection:
             if self.read_only:
                 raise apsw.ReadOnlyError("read only")
             connection.pragma("synchronous", "FULL" if durable else "NORMAL")
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection, wait)
             self._local.writing = True
             try:
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # a full disk may have rolled back already
+                    connection.execute("ROLLBACK")
+                self.after_rollback()
                 raise
-            else:
-                self._commit(connection)
             finally:
                 self._local.writing = False
 
-    @staticmethod
-    def _commit(connection: apsw.Connection) -> None:
+    @contextlib.contextmanager
+    def _writing(self, wait: bool) -> Iterator[apsw.Connection]:
+        """Hold the writing connection against other threads."""
+        if not self._lock.acquire(blocking=wait):
+            raise apsw.BusyError("another thread is writing")
         try:
-            connection.execute("COMMIT")
-        except apsw.Error:
-            if connection.in_transaction:  # a full disk may have rolled back already
-                connection.execute("ROLLBACK")
-            raise
+            yield self._open()
+        finally:
+            self._lock.release()
+
+    def _begin(self, connection: apsw.Connection, wait: bool) -> None:
+        if wait:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        connection.set_busy_timeout(0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            connection.set_busy_timeout(int(self.timeout * 1000))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:

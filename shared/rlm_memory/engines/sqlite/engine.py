@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from os import PathLike
 from typing import Any, Final
 
@@ -20,7 +19,9 @@ from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, field_ro
 from rlm_memory.engines.sqlite.index import NO_PLACE, IndexState, NodeIndex, Positions, node_range
 from rlm_memory.engines.sqlite.inspection import find_problems, measure
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
+from rlm_memory.engines.sqlite.ledger import SQLiteLedger
 from rlm_memory.engines.sqlite.matching import KeywordLeg, Words
+from rlm_memory.engines.sqlite.rows import node_of
 from rlm_memory.engines.sqlite.schema import migrate
 from rlm_memory.engines.sqlite.vectors import (
     VectorFormat,
@@ -34,7 +35,8 @@ from rlm_memory.engines.sqlite.vectors import (
 from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError
 from rlm_memory.keywords import segment
 from rlm_memory.ports import Candidates, Identity, Scope, Vector
-from rlm_memory.records import TIERS, CheckReport, Node, Stats, VectorStorage
+from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
+from rlm_memory.times import milliseconds
 
 _METRIC: Final = "cosine"
 
@@ -59,9 +61,11 @@ class SQLiteEngine:
         """
         self._database = Database(location, read_only=read_only)
         self.location = self._database.location
+        self.ledger = SQLiteLedger(self._database, namespace)
         self._namespace = namespace
         self._lock = threading.Lock()
         self._bound = False
+        self._database.after_rollback = self._unbind
         try:
             migrate(self._database, tokenizer=tokenizer)
             if not read_only:
@@ -97,6 +101,10 @@ class SQLiteEngine:
         self._bound = True
         return True
 
+    def _unbind(self) -> None:
+        """Forget what was read in a transaction that has been taken back: the namespace may have been new in it."""
+        self._bound = False
+
     def _exists(self, connection: apsw.Connection) -> bool:
         if self._bound:
             return True
@@ -111,8 +119,8 @@ class SQLiteEngine:
     # -- transactions -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        with self._database.transaction():
+    def transaction(self, *, wait: bool = True) -> Iterator[None]:
+        with self._database.transaction(wait=wait):
             yield
 
     @contextlib.contextmanager
@@ -158,7 +166,7 @@ class SQLiteEngine:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> None:
+    def put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], now_ms: int) -> list[str]:
         with self._database.transaction() as connection:
             number, last_node = self._own_namespace(connection)
             asked = json.dumps([node.id for node in nodes])
@@ -182,7 +190,7 @@ class SQLiteEngine:
             next_node = last_node
             for node, vector in zip(nodes, vectors, strict=True):
                 if known := stored.get(node.id):
-                    of_node, place, text, _ = known
+                    of_node, place, text, *_ = known
                     place = places[node.id] if vector is not None else place if text == node.text else None
                     updates.append((*_content(node), now_ms, place, of_node))
                 else:
@@ -198,6 +206,7 @@ class SQLiteEngine:
             connection.execute(
                 statements.UPDATE_NAMESPACE, (next_node, len(inserts), words_after - words_before, number)
             )
+        return [node.id for node in nodes if node.id not in stored]
 
     def _own_namespace(self, connection: apsw.Connection) -> tuple[int, int]:
         """Return the number of this namespace and of its last node, making the namespace if it is new."""
@@ -230,29 +239,29 @@ class SQLiteEngine:
         with self._database.transaction() as connection:
             number, _ = self._own_namespace(connection)
             rows = connection.execute(statements.SELECT_STORED, (json.dumps(list(ids)), number))
-            waiting = {id: node for id, node, place, text, _ in rows if place is None and text == texts[ids.index(id)]}
+            waiting = {id: node for id, node, place, text, *_ in rows if place is None and text == texts[ids.index(id)]}
             given = [(id, vector) for id, vector in zip(ids, vectors, strict=True) if id in waiting]
             places = self._insert_vectors(connection, given)
             connection.executemany(statements.UPDATE_PLACE, [(place, waiting[id]) for id, place in places.items()])
             connection.execute(statements.FORGET_CHANGES)
             return len(places)
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str]) -> list[tuple[str, Tier]]:
         with self._database.transaction() as connection:
             return self._delete(connection, list(dict.fromkeys(ids)))
 
-    def delete_where(self, scope: Scope) -> int:
+    def delete_where(self, scope: Scope) -> list[tuple[str, Tier]]:
         with self._database.transaction() as connection:
             if not self._exists(connection):
-                return 0
+                return []
             where, values = _condition(scope)
             select = statements.SELECT_IDS.format(where=where)
             rows = connection.execute(select, (*node_range(self._number), *values))
             return self._delete(connection, [row[0] for row in rows])
 
-    def _delete(self, connection: apsw.Connection, ids: list[str]) -> int:
+    def _delete(self, connection: apsw.Connection, ids: list[str]) -> list[tuple[str, Tier]]:
         if not self._exists(connection):
-            return 0
+            return []
         rows = rows_of(connection, statements.SELECT_STORED, (json.dumps(ids), self._number))
         nodes = [row[1] for row in rows]
         words = _words(connection, nodes)
@@ -261,7 +270,7 @@ class SQLiteEngine:
         connection.executemany(statements.DELETE_NODE, [(node,) for node in nodes])
         connection.execute(statements.FORGET_CHANGES)
         connection.execute(statements.UPDATE_NAMESPACE, (0, -len(nodes), -words, self._number))
-        return len(nodes)
+        return [(row[0], row[5]) for row in rows]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -276,7 +285,7 @@ class SQLiteEngine:
             return self._nodes(connection.execute(statements.SELECT_NODES_BY_NUMBER, (json.dumps(list(keys)),)))
 
     def _nodes(self, rows: Iterable[Any]) -> list[Node]:
-        return [_node(row, self._namespace) for row in rows]
+        return [node_of(row, self._namespace) for row in rows]
 
     def select(self, scope: Scope, *, limit: int, after: str | None) -> list[Node]:
         with self._database.reading() as connection:
@@ -517,8 +526,11 @@ def _content(node: Node) -> tuple[Any, ...]:
 def _history(node: Node, now_ms: int) -> tuple[Any, ...]:
     """Return the columns that a node gets once and keeps."""
     return (
-        node.id, node.tier, _milliseconds(node.created_at, now_ms), _milliseconds(node.updated_at, now_ms),
-        _milliseconds(node.last_accessed, None), node.access_count, node.pinned,
+        node.id, node.tier, now_ms,
+        milliseconds(node.created_at) if node.created_at else now_ms,
+        milliseconds(node.updated_at) if node.updated_at else now_ms,
+        milliseconds(node.last_accessed) if node.last_accessed else None,
+        node.access_count, node.pinned,
     )  # fmt: skip
 
 
@@ -546,36 +558,6 @@ def _words_between(connection: apsw.Connection, after: int, last: int) -> int:
     return sum(length_of(row[0]) for row in connection.execute(statements.SELECT_LENGTH_RANGE, (after, last)))
 
 
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
-
-
-def _milliseconds(moment: datetime | None, otherwise: int | None) -> int | None:
-    return otherwise if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _node(row: Any, namespace: str) -> Node:
-    (id, type, subtype, tier, confidence, provenance, created_at, updated_at, last_accessed, access_count, pinned,
-     metadata, text) = row  # fmt: skip
-    return Node(
-        text=text,
-        id=id,
-        type=type,
-        subtype=subtype,
-        tier=tier,
-        confidence=confidence,
-        provenance=provenance,
-        metadata=json.loads(metadata),
-        namespace=namespace,
-        created_at=_moment(created_at),
-        updated_at=_moment(updated_at),
-        last_accessed=_moment(last_accessed),
-        access_count=access_count,
-        pinned=bool(pinned),
-    )
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH: Final = 1000
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
 _NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))

@@ -13,7 +13,8 @@ entry of the metadata                 rows: key = value
 `"a": {"b": 1}`                       `a = x'02'`, and what is inside: `a.b = 1`
 `"a.b": 1`                            `a.b = 1`, and then nothing for "b" of an object "a"
 a text of more than 256 characters,   `a = x'02'`
-a number beyond 64 bits
+a whole number beyond 64 bits, unless
+a float is equal to it
 a list of more than 64 elements,      `a[] = x'02'` instead of its elements, of that element
 or with an element like these
 an object with more than 64 rows      `a = x'03'`
@@ -21,7 +22,7 @@ inside                                instead of them
 ====================================  =================================================================================
 
 x'02' and x'03' say "there is more in the JSON". The SQL looks for rows that answer by themselves, and gives the JSON of
-the nodes so marked, and of no others, to `rlm_filters.holds`, the meaning itself. So it is exact for all values, and as
+the nodes so marked, and of no others, to `predicate`, the meaning itself. So it is exact for all values, and as
 fast as the index for those that are listed. On 100,000 nodes, 1 % of which match: 0.8 ms, where a scan with
 `json_extract` takes 43 ms and one with `json_each` 68 ms.
 
@@ -39,7 +40,20 @@ from typing import Any, NamedTuple, TypeAlias
 import apsw
 
 from rlm_memory.errors import InvalidFilterError
-from rlm_memory.filters import MAX_PATH, And, Column, Comparison, Filter, Key, Not, Operator, Or, holds, is_storable
+from rlm_memory.filters import (
+    MAX_PATH,
+    And,
+    Column,
+    Comparison,
+    Filter,
+    Key,
+    Not,
+    Operator,
+    Or,
+    is_storable,
+    like_prefix,
+    predicate,
+)
 
 FieldValue: TypeAlias = str | int | float | bytes
 SQLValue: TypeAlias = "FieldValue | apsw.PyObjectBinding | None"
@@ -123,10 +137,18 @@ def _listed(value: Any) -> SQLValue:
     if isinstance(value, bool):
         return _TRUE if value else _FALSE
     if isinstance(value, (int, float)):
-        return value if _is_bindable(value) else None
+        return value if _is_bindable(value) else _equal_float(value)
     if isinstance(value, str):
         return value if len(value) <= _LISTED_TEXT and is_storable(value) else None
     return None
+
+
+def _equal_float(value: float) -> float | None:
+    """Return the float that equals a whole number beyond 64 bits, if there is one: as a float it may be stored too."""
+    try:
+        return float(value) if float(value) == value else None
+    except OverflowError:
+        return None
 
 
 def _is_bindable(value: str | float) -> bool:
@@ -224,7 +246,7 @@ def _on_column(column: Column, comparison: Comparison) -> _Clause:
         case Operator.EMPTY:
             return _where_not_null(name, _Clause(f"{name} <> ''", []))
         case _:
-            return _Clause(f"rlm_holds(?, {name})", [apsw.pyobject(lambda stored: holds(comparison, stored))])
+            return _Clause(f"rlm_holds(?, {name})", [apsw.pyobject(predicate(comparison))])
 
 
 def _where_not_null(name: str, clause: _Clause) -> _Clause:
@@ -236,7 +258,7 @@ def _where_not_null(name: str, clause: _Clause) -> _Clause:
 
 def _on_key(key: Key, comparison: Comparison) -> _Clause:
     if not is_storable(key.name):
-        return _Clause(str(int(holds(comparison, None))), [])
+        return _Clause(str(int(predicate(comparison)(None))), [])
     simple = _simplified(comparison)
     if simple is not comparison:
         return _compile(simple)
@@ -286,9 +308,22 @@ def _rows_that_tell(key: Key, comparison: Comparison) -> tuple[list[_Clause], li
             return [_Clause(f"key = ? AND {kind} AND value {_COMPARED[comparison.operator]} ?", [name, value])], here
         case Operator.BETWEEN if all(map(_is_bindable, value)):
             return [_Clause("key = ? AND value BETWEEN ? AND ?", [name, *value])], here
-        case _:  # patterns, and bounds that SQLite has no value for
-            predicate = apsw.pyobject(lambda stored: holds(comparison, stored))
-            return [_Clause("key = ? AND rlm_holds(?, value)", [name, predicate])], here
+        case Operator.LIKE if (prefix := like_prefix(value)) and is_storable(prefix):
+            test = apsw.pyobject(predicate(comparison))
+            sql = "key = ? AND value >= ? AND value < coalesce(?, x'') AND rlm_holds(?, value)"
+            return [_Clause(sql, [name, prefix, _successor(prefix), test])], here
+        case _:  # other patterns, and bounds that SQLite has no value for
+            test = apsw.pyobject(predicate(comparison))
+            return [_Clause("key = ? AND rlm_holds(?, value)", [name, test])], here
+
+
+def _successor(prefix: str) -> str | None:
+    """Return the first text after all those that start with the prefix; None if no text comes after them."""
+    shortened = prefix.rstrip("\U0010ffff")
+    if not shortened:
+        return None
+    after = ord(shortened[-1]) + 1
+    return shortened[:-1] + chr(0xE000 if after == 0xD800 else after)  # the surrogates between them are no characters
 
 
 def _selected(condition: _Clause) -> _Clause:
@@ -297,11 +332,12 @@ def _selected(condition: _Clause) -> _Clause:
 
 
 def _unlisted(mark: tuple[str, bytes], comparison: Comparison, key: Key) -> _Clause:
+    test = predicate(comparison)
     return _Clause(
         # CROSS JOIN keeps the order: first the few marked rows, then their nodes.
         "SELECT m.rowid FROM node_fields AS f CROSS JOIN nodes AS m ON m.rowid = f.node "
         "WHERE f.key = ? AND f.value = ? AND rlm_holds(?, m.metadata)",
-        [*mark, apsw.pyobject(lambda metadata: holds(comparison, key.find(json.loads(metadata))))],
+        [*mark, apsw.pyobject(lambda metadata: test(key.find(json.loads(metadata))))],
     )
 
 

@@ -13,8 +13,10 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.filters import SQLValue, field_rows
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
+from rlm_memory.engines.sqlite.ledger import entry_of
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout, read_vectors
 from rlm_memory.keywords import segment
+from rlm_memory.promotion import chain_start, first_broken
 from rlm_memory.records import NODE_TYPES, TIERS, Problem, Stats
 
 _BATCH: Final = 1000
@@ -77,6 +79,7 @@ def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Pr
             yield Problem("nodes_fts", f"the keyword index does not match the texts: {error}")
     yield from _node_problems(connection)
     yield from _sum_problems(connection)
+    yield from _log_problems(connection)
     layout = read_layout(connection)
     if layout is not None:
         yield from _vector_problems(connection, layout)
@@ -125,6 +128,27 @@ def _sum_problems(connection: apsw.Connection) -> Iterator[Problem]:
             )
         if last_node < true_last:
             yield Problem(f"namespace {name!r}", "it would give a number to a new node that another one has")
+
+
+def _log_problems(connection: apsw.Connection) -> Iterator[Problem]:
+    """Yield namespaces whose promotion log was changed or cut, and nodes whose tier is not the one it leads to."""
+    for number, name, head in rows_of(connection, "SELECT number, name, log_head FROM namespaces"):
+        where, start, last = f"promotion log of namespace {name!r}", chain_start(name), None
+        tiers: dict[str, str] = {}
+        for row in connection.execute(statements.SELECT_LOG, (number, 0, None, None, -1)):
+            entry = entry_of(row)
+            if (broken := first_broken([entry], previous_hash=last or start)) is not None:
+                yield Problem(where, f"entry {broken} was changed, or one before it is missing")
+                break
+            last = entry.hash
+            if entry.decision.moved:
+                tiers[entry.decision.node_id] = entry.decision.to_tier
+        else:
+            if last != head:
+                yield Problem(where, "its last entries are missing")
+            for id, tier in connection.execute("SELECT id, tier FROM nodes WHERE namespace = ?", (number,)):
+                if tiers.get(id, "task") != tier:
+                    yield Problem(f"node {id!r}", f"it is in {tier}, the log leads to {tiers.get(id, 'task')}")
 
 
 def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Iterator[Problem]:

@@ -64,7 +64,7 @@ SELECT_NUMBERS: Final = "SELECT n.node FROM nodes n WHERE n.node BETWEEN ? AND ?
 COUNT_NODES: Final = "SELECT count(*) FROM nodes n WHERE n.namespace = ? AND {where}"
 SELECT_IDS: Final = "SELECT n.id FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where} ORDER BY n.node"
 SELECT_STORED: Final = (
-    "SELECT n.id, n.node, n.place, n.text, n.metadata FROM json_each(?) AS wanted "
+    "SELECT n.id, n.node, n.place, n.text, n.metadata, n.tier FROM json_each(?) AS wanted "
     "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
 )
 SELECT_CANDIDATES: Final = (
@@ -88,9 +88,9 @@ SELECT_TEXT_OWNERS: Final = (
 )
 
 INSERT_NODE: Final = (
-    "INSERT INTO nodes (node, namespace, id, tier, created_at, updated_at, last_accessed, access_count, pinned, "
-    "type, subtype, confidence, provenance, text_hash, metadata, text, keywords, place) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO nodes (node, namespace, id, tier, tier_since, created_at, updated_at, last_accessed, access_count, "
+    "pinned, type, subtype, confidence, provenance, text_hash, metadata, text, keywords, place) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 # The tier, the times of use and the pin are the node's history: writing it again does not take them away.
 UPDATE_NODE: Final = (
@@ -111,6 +111,141 @@ COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? 
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
 SELECT_LENGTHS: Final = "SELECT d.sz FROM json_each(?) AS wanted JOIN nodes_fts_docsize d ON d.id = wanted.value"
 SELECT_LENGTH_RANGE: Final = "SELECT sz FROM nodes_fts_docsize WHERE id > ? AND id <= ?"
+
+# -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
+
+NOTE_JOURNAL: Final = "INSERT OR IGNORE INTO settled_journals (name) VALUES (?)"
+FIND_JOURNAL: Final = "SELECT 1 FROM settled_journals WHERE name = ?"
+FORGET_JOURNAL: Final = "DELETE FROM settled_journals WHERE name = ?"
+
+TOUCH_SESSION: Final = (
+    "INSERT INTO sessions (namespace, id, started_at, last_active, turn) VALUES (?1, ?2, ?3, ?3, ?4) "
+    "ON CONFLICT (namespace, id) DO UPDATE SET started_at = min(started_at, excluded.started_at), "
+    "last_active = max(last_active, excluded.last_active), turn = max(turn, excluded.turn), ended_at = NULL "
+    "RETURNING session"
+)
+SELECT_SESSION: Final = (
+    "SELECT session, id, started_at, last_active, ended_at, turn FROM sessions WHERE namespace = ? AND id = ?"
+)
+LIST_SESSIONS: Final = (
+    "SELECT session, id, started_at, last_active, ended_at, turn FROM sessions WHERE namespace = ? "
+    "ORDER BY last_active DESC, session DESC LIMIT ?"
+)
+SELECT_IDLE_SESSIONS: Final = (
+    "SELECT id FROM sessions WHERE namespace = ? AND ended_at IS NULL AND last_active < ? ORDER BY last_active, session"
+)
+END_SESSION: Final = "UPDATE sessions SET ended_at = ? WHERE namespace = ? AND id = ?"
+INSERT_ACCESS: Final = (
+    "INSERT INTO accesses (session, node, turn, at, confidence, run_id) "
+    "SELECT ?, node, ?, ?, ?, ? FROM nodes WHERE namespace = ? AND id = ?"
+)
+# Two hits in one turn are one use. Turns are told apart by their writer too: two processes may be in the same session.
+COUNT_USE: Final = (
+    "INSERT INTO uses (node, session, uses, lowest_confidence, last_used, last_turn, last_writer) "
+    "SELECT node, ?1, 1, ?2, ?3, ?4, ?5 FROM nodes WHERE namespace = ?6 AND id = ?7 "
+    "ON CONFLICT (node, session) DO UPDATE SET "
+    "uses = uses + (last_turn != excluded.last_turn OR last_writer != excluded.last_writer), "
+    "lowest_confidence = min(lowest_confidence, excluded.lowest_confidence), "
+    "last_used = max(last_used, excluded.last_used), last_turn = excluded.last_turn, "
+    "last_writer = excluded.last_writer"
+)
+COUNT_ACCESS: Final = (
+    "UPDATE nodes SET access_count = access_count + 1, last_accessed = max(coalesce(last_accessed, 0), ?) "
+    "WHERE namespace = ? AND id = ?"
+)
+SELECT_USES: Final = (
+    "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM json_each(?) AS wanted "
+    "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value LEFT JOIN uses u ON u.node = n.node "
+    "LEFT JOIN sessions s ON s.session = u.session ORDER BY u.last_used, s.id"
+)
+SELECT_OUTCOMES: Final = (
+    "SELECT n.id, total(o.success), count(*) FROM json_each(?) AS wanted "
+    "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value JOIN outcomes o ON o.node = n.node GROUP BY n.id"
+)
+SELECT_ACCESSES: Final = (
+    "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id FROM accesses a JOIN sessions s ON s.session = a.session "
+    "JOIN nodes n ON n.node = a.node WHERE n.namespace = ? AND n.id = ? ORDER BY a.access"
+)
+SELECT_NODES_IN_SESSION: Final = (
+    f"SELECT {NODE_COLUMNS} FROM uses u JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
+    "ORDER BY n.node"
+)
+SELECT_SOME_NODES_IN_SESSION: Final = (
+    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
+    "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
+)
+SELECT_UNJUDGED: Final = (
+    "SELECT DISTINCT n.node, n.id FROM accesses a JOIN nodes n ON n.node = a.node "
+    "WHERE a.session = ?1 AND CASE WHEN ?2 IS NULL THEN a.judged = 0 ELSE a.run_id = ?2 END "
+    "AND (?3 IS NULL OR n.id IN (SELECT value FROM json_each(?3))) ORDER BY n.node"
+)
+MARK_JUDGED: Final = (
+    "UPDATE accesses SET judged = 1 WHERE session = ?1 AND node = ?2 AND (?3 IS NULL OR run_id = ?3) AND judged = 0"
+)
+INSERT_OUTCOME: Final = (
+    "INSERT INTO outcomes (node, session, run_id, success, at) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (node, session, run_id) DO UPDATE SET success = excluded.success, at = excluded.at"
+)
+SELECT_UNLEARNED: Final = (
+    "SELECT o.outcome, n.id, o.success FROM outcomes o JOIN nodes n ON n.node = o.node "
+    "WHERE o.learned = 0 AND n.namespace = ? ORDER BY o.outcome"
+)
+MARK_LEARNED: Final = "UPDATE outcomes SET learned = 1 WHERE outcome = ?"
+FORGET_USES: Final = "DELETE FROM uses WHERE node = (SELECT node FROM nodes WHERE namespace = ? AND id = ?)"
+FORGET_OUTCOMES: Final = "DELETE FROM outcomes WHERE node = (SELECT node FROM nodes WHERE namespace = ? AND id = ?)"
+
+# -- tiers ----------------------------------------------------------------------------------------------------------
+
+SET_TIER: Final = "UPDATE nodes SET tier = ?, tier_since = ? WHERE namespace = ? AND id = ?"
+SET_PINNED: Final = "UPDATE nodes SET pinned = ? WHERE namespace = ? AND id = ?"
+SET_CONFIDENCE: Final = "UPDATE nodes SET confidence = ?, decayed_at = ? WHERE namespace = ? AND id = ?"
+# Nodes in session that enough sessions have used; the rules look at the rest.
+SELECT_PROVED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'session' "
+    "AND (SELECT count(*) FROM uses u WHERE u.node = n.node) >= ? ORDER BY n.node"
+)
+SELECT_UNUSED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'longterm' AND n.pinned = 0 "
+    "AND max(n.created_at, n.tier_since, coalesce(n.last_accessed, 0)) < ? ORDER BY n.node"
+)
+SELECT_USED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier IN ('task', 'session') "
+    "AND EXISTS (SELECT 1 FROM uses u WHERE u.node = n.node) ORDER BY n.node"
+)
+SELECT_FADING: Final = (
+    "SELECT n.id, n.confidence, max(n.created_at, coalesce(n.decayed_at, 0), coalesce(n.last_accessed, 0)) "
+    "FROM nodes n WHERE n.namespace = ? AND n.pinned = 0 ORDER BY n.node"
+)
+SELECT_BIRTHS: Final = "SELECT id, created_at, tier FROM nodes WHERE namespace = ? ORDER BY created_at, node"
+SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM namespaces WHERE number = ?"
+SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ? WHERE number = ?"
+
+INSERT_EDGE: Final = (
+    "INSERT OR IGNORE INTO edges (source, target, kind, created_at) SELECT s.node, t.node, ?, ? "
+    "FROM nodes s JOIN nodes t ON t.namespace = s.namespace WHERE s.namespace = ? AND s.id = ? AND t.id = ?"
+)
+SELECT_EDGES: Final = (
+    "SELECT s.id, t.id, e.kind, e.created_at FROM edges e JOIN nodes s ON s.node = e.source "
+    "JOIN nodes t ON t.node = e.target WHERE s.namespace = ?1 AND (s.id = ?2 OR t.id = ?2) "
+    "ORDER BY e.created_at, s.node, t.node"
+)
+
+SELECT_LOG_HEAD: Final = (
+    "SELECT n.name, n.log_head, (SELECT max(sequence) FROM promotion_log) FROM namespaces n WHERE n.number = ?"
+)
+SET_LOG_HEAD: Final = "UPDATE namespaces SET log_head = ? WHERE number = ?"
+INSERT_LOG_ENTRY: Final = (
+    "INSERT INTO promotion_log (sequence, namespace, node_id, from_tier, to_tier, rule, moved, actor, reason, "
+    "conditions, session_id, at, previous_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+SELECT_LOG: Final = (
+    "SELECT sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, "
+    "previous_hash, hash FROM promotion_log WHERE namespace = ?1 AND sequence > ?2 AND (?3 IS NULL OR node_id = ?3) "
+    "AND (?4 IS NULL OR at >= ?4) ORDER BY sequence LIMIT ?5"
+)
+SELECT_REFUSAL: Final = (
+    "SELECT 1 FROM promotion_log WHERE namespace = ? AND node_id = ? AND session_id = ? AND rule = ? AND moved = 0"
+)
 
 # -- a change of the embedding model, and the rebuilding of the vectors ------------------------------------------------
 

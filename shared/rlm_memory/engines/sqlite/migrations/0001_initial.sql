@@ -13,7 +13,9 @@ CREATE TABLE namespaces (
     name TEXT NOT NULL UNIQUE,
     last_node INTEGER NOT NULL,          -- the highest number ever given to a node: numbers are not reused
     nodes INTEGER NOT NULL DEFAULT 0,    -- the two sums that bm25 needs
-    words INTEGER NOT NULL DEFAULT 0
+    words INTEGER NOT NULL DEFAULT 0,
+    log_head TEXT,                       -- the hash of the last entry of its promotion log
+    last_sweep INTEGER
 ) STRICT;
 
 CREATE TABLE nodes (
@@ -23,6 +25,7 @@ CREATE TABLE nodes (
     type TEXT NOT NULL CHECK (type IN ('entity', 'fact', 'experience', 'decision', 'snippet')),
     subtype TEXT,
     tier TEXT NOT NULL CHECK (tier IN ('task', 'session', 'longterm', 'archive')),
+    tier_since INTEGER NOT NULL,
     confidence REAL NOT NULL CHECK (confidence BETWEEN 0 AND 1),
     provenance TEXT,
     created_at INTEGER NOT NULL,         -- times are milliseconds since 1970-01-01 UTC
@@ -30,6 +33,7 @@ CREATE TABLE nodes (
     last_accessed INTEGER,
     access_count INTEGER NOT NULL DEFAULT 0,
     pinned INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
+    decayed_at INTEGER,                  -- up to when its confidence has been let fade
     place INTEGER,                       -- where its vector lies in node_embeddings; NULL: it has none
     text_hash INTEGER NOT NULL,
     metadata TEXT NOT NULL,
@@ -100,3 +104,109 @@ CREATE TABLE new_vectors (
     text_hash INTEGER NOT NULL,
     vector BLOB NOT NULL
 ) STRICT;
+
+-- Runs of agents. One id in two processes is one session.
+CREATE TABLE sessions (
+    session INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    id TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    last_active INTEGER NOT NULL,
+    ended_at INTEGER,                    -- NULL while it is open; a new access opens it again
+    turn INTEGER NOT NULL,               -- the highest turn so far
+    UNIQUE (namespace, id)
+) STRICT;
+
+CREATE INDEX sessions_open ON sessions (namespace, last_active) WHERE ended_at IS NULL;
+
+-- Every time a node was handed to a reader.
+CREATE TABLE accesses (
+    access INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions (session),
+    node INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    confidence REAL NOT NULL,            -- the node's at that moment
+    run_id TEXT,
+    judged INTEGER NOT NULL DEFAULT 0    -- whether an outcome has been attached
+) STRICT;
+
+CREATE INDEX accesses_by_session ON accesses (session, judged, node);
+CREATE INDEX accesses_by_node ON accesses (node);
+
+-- What the rules weigh, kept as the accesses are written: one row a node and session, however often it was used.
+CREATE TABLE uses (
+    node INTEGER NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions (session),
+    uses INTEGER NOT NULL,               -- turns in which it was accessed
+    lowest_confidence REAL NOT NULL,
+    last_used INTEGER NOT NULL,
+    last_turn INTEGER NOT NULL,
+    last_writer TEXT NOT NULL,           -- two processes count the turns of one session each for itself
+    PRIMARY KEY (node, session)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX uses_by_session ON uses (session, node);
+
+-- How what an access served went, attached to the node.
+CREATE TABLE outcomes (
+    outcome INTEGER PRIMARY KEY,
+    node INTEGER NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions (session),
+    run_id TEXT,                         -- a later outcome of the same run corrects the earlier one
+    success INTEGER NOT NULL CHECK (success IN (0, 1)),
+    at INTEGER NOT NULL,
+    learned INTEGER NOT NULL DEFAULT 0,  -- whether the node's confidence has been changed by it
+    UNIQUE (node, session, run_id)
+) STRICT;
+
+CREATE INDEX outcomes_to_learn ON outcomes (learned) WHERE learned = 0;
+
+CREATE TRIGGER nodes_forgotten AFTER DELETE ON nodes BEGIN
+    DELETE FROM accesses WHERE node = old.node;
+    DELETE FROM uses WHERE node = old.node;
+    DELETE FROM outcomes WHERE node = old.node;
+    DELETE FROM edges WHERE source = old.node OR target = old.node;
+END;
+
+-- Journals of accesses that have been written here; their files are about to be deleted.
+CREATE TABLE settled_journals (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+-- Which node says the same as which.
+CREATE TABLE edges (
+    source INTEGER NOT NULL,
+    target INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (source, target, kind)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX edges_by_target ON edges (target);
+
+-- Every decision about a tier. Each entry holds the hash of the one before it in its namespace.
+CREATE TABLE promotion_log (
+    sequence INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    node_id TEXT NOT NULL,
+    from_tier TEXT NOT NULL,
+    to_tier TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    moved INTEGER NOT NULL CHECK (moved IN (0, 1)),
+    actor TEXT NOT NULL CHECK (actor IN ('auto', 'manual')),
+    reason TEXT NOT NULL,
+    conditions TEXT NOT NULL,
+    session_id TEXT,
+    at INTEGER NOT NULL,
+    previous_hash TEXT NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX promotion_log_by_node ON promotion_log (namespace, node_id, sequence);
+
+CREATE TRIGGER promotion_log_keeps_entries BEFORE DELETE ON promotion_log BEGIN
+    SELECT RAISE(ABORT, 'promotion_log is append-only');
+END;
+
+CREATE TRIGGER promotion_log_keeps_words BEFORE UPDATE ON promotion_log BEGIN
+    SELECT RAISE(ABORT, 'promotion_log is append-only');
+END;

@@ -1,0 +1,314 @@
+"""Sessions, accesses, outcomes and the promotion log of one namespace of a store file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import apsw
+
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
+from rlm_memory.engines.sqlite.journal import AccessJournal
+from rlm_memory.engines.sqlite.rows import moment_or_none, node_of
+from rlm_memory.ports import Tracked
+from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
+from rlm_memory.records import Access, Condition, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
+from rlm_memory.times import milliseconds, moment
+
+
+class SQLiteLedger:
+    """See `rlm_memory.ports.Ledger`."""
+
+    def __init__(self, database: Database, namespace: str) -> None:
+        self._database = database
+        self._namespace = namespace
+        self._journal = AccessJournal(database, namespace)
+        self._settling = threading.RLock()
+
+    def _number(self, connection: apsw.Connection) -> int:
+        """Return the number of this namespace; -1, which no row has, while there is none."""
+        row = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
+        return -1 if row is None else int(row[0])
+
+    def _own_number(self, connection: apsw.Connection) -> int:
+        """Return the number of this namespace, making it if it is new."""
+        row = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
+        return int((row or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,)))[0])
+
+    # -- accesses -----------------------------------------------------------------------------------------------
+
+    def track(self, tracked: Tracked) -> None:
+        self._journal.append(asdict(tracked))
+
+    @property
+    def left_behind(self) -> bool:
+        return self._journal.left_behind
+
+    @property
+    def queued(self) -> bool:
+        return len(self._journal) > 0
+
+    @contextlib.contextmanager
+    def settling(self, *, wait: bool) -> Iterator[dict[str, list[str]]]:
+        with self._settling:
+            try:
+                with self._database.transaction(durable=False, wait=wait) as connection:
+                    used = self._write(connection, self._journal.take(connection))
+                    yield used
+            except BaseException:
+                self._journal.keep()
+                raise
+            self._journal.forget()
+
+    def _write(self, connection: apsw.Connection, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        used: dict[str, dict[str, None]] = {}
+        if not entries:
+            return {}
+        number = self._own_number(connection)
+        for entry in entries:
+            session_id, turn, at, run_id = entry["session_id"], entry["turn"], entry["at_ms"], entry["run_id"]
+            (session,) = row_of(connection, statements.TOUCH_SESSION, (number, session_id, at, turn))
+            nodes = entry["nodes"]
+            connection.executemany(
+                statements.INSERT_ACCESS, [(session, turn, at, sure, run_id, number, id) for id, sure in nodes]
+            )
+            connection.executemany(
+                statements.COUNT_USE, [(session, sure, at, turn, entry["writer"], number, id) for id, sure in nodes]
+            )
+            connection.executemany(statements.COUNT_ACCESS, [(at, number, id) for id, _ in nodes])
+            used.setdefault(session_id, {}).update(dict.fromkeys(id for id, _ in nodes))
+        return {session_id: list(ids) for session_id, ids in used.items()}
+
+    def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
+        asked = json.dumps(list(ids))
+        with self._database.reading() as connection:
+            number = self._number(connection)
+            outcomes = {
+                id: (int(successes), count - int(successes))
+                for id, successes, count in rows_of(connection, statements.SELECT_OUTCOMES, (asked, number))
+            }
+            sessions: dict[str, list[SessionUsage]] = {}
+            since: dict[str, int] = {}
+            for id, tier_since, session_id, uses, lowest, last_used in rows_of(
+                connection, statements.SELECT_USES, (asked, number)
+            ):
+                since[id] = tier_since
+                found = sessions.setdefault(id, [])
+                if session_id is not None:
+                    found.append(
+                        SessionUsage(
+                            session_id=session_id, uses=uses, lowest_confidence=lowest, last_used=moment(last_used)
+                        )
+                    )
+        return {
+            id: Usage(
+                sessions=tuple(found),
+                successes=outcomes.get(id, (0, 0))[0],
+                failures=outcomes.get(id, (0, 0))[1],
+                moved_at=moment(since[id]),
+            )
+            for id, found in sessions.items()
+        }
+
+    def accesses(self, id: str) -> list[Access]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_ACCESSES, (self._number(connection), id))
+        return [
+            Access(node_id=node, session_id=session, turn=turn, at=moment(at), confidence=confidence, run_id=run_id)
+            for node, session, turn, at, confidence, run_id in rows
+        ]
+
+    # -- sessions -----------------------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> SessionRecord | None:
+        with self._database.reading() as connection:
+            row = self._session_row(connection, session_id)
+        return None if row is None else _session_of(row)
+
+    def _session_row(self, connection: apsw.Connection, session_id: str) -> Any:
+        return row_of(connection, statements.SELECT_SESSION, (self._number(connection), session_id))
+
+    def sessions(self, *, limit: int) -> list[SessionRecord]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.LIST_SESSIONS, (self._number(connection), limit))
+        return [_session_of(row) for row in rows]
+
+    def idle_sessions(self, before_ms: int) -> list[str]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_IDLE_SESSIONS, (self._number(connection), before_ms))
+        return [id for (id,) in rows]
+
+    def end_session(self, session_id: str, at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.END_SESSION, (at_ms, self._number(connection), session_id))
+
+    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str] | None = None) -> list[Node]:
+        with self._database.reading() as connection:
+            row = self._session_row(connection, session_id)
+            if row is None:
+                return []
+            if ids is None:
+                rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, (row[0], tier))
+            else:
+                rows = rows_of(
+                    connection,
+                    statements.SELECT_SOME_NODES_IN_SESSION,
+                    (json.dumps(list(ids)), self._number(connection), row[0], tier),
+                )
+        return [node_of(found, self._namespace) for found in rows]
+
+    def judge(
+        self, session_id: str, success: bool, at_ms: int, *, run_id: str | None, ids: Sequence[str] | None
+    ) -> list[str]:
+        with self._database.transaction() as connection:
+            row = self._session_row(connection, session_id)
+            if row is None:
+                return []
+            asked = None if ids is None else json.dumps(list(ids))
+            nodes = rows_of(connection, statements.SELECT_UNJUDGED, (row[0], run_id, asked))
+            connection.executemany(
+                statements.INSERT_OUTCOME, [(node, row[0], run_id, success, at_ms) for node, _ in nodes]
+            )
+            connection.executemany(statements.MARK_JUDGED, [(row[0], node, run_id) for node, _ in nodes])
+            return [id for _, id in nodes]
+
+    def forget_usage(self, id: str) -> None:
+        with self._database.transaction() as connection:
+            owner = (self._number(connection), id)
+            connection.execute(statements.FORGET_USES, owner)
+            connection.execute(statements.FORGET_OUTCOMES, owner)
+
+    # -- tiers and confidence -----------------------------------------------------------------------------------
+
+    def set_tier(self, id: str, tier: Tier, at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.SET_TIER, (tier, at_ms, self._number(connection), id))
+
+    def set_pinned(self, id: str, pinned: bool) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.SET_PINNED, (pinned, self._number(connection), id))
+
+    def set_confidences(self, confidences: Mapping[str, float], at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            number = self._number(connection)
+            connection.executemany(
+                statements.SET_CONFIDENCE, [(value, at_ms, number, id) for id, value in confidences.items()]
+            )
+
+    def fading(self) -> list[tuple[str, float, int]]:
+        with self._database.reading() as connection:
+            return rows_of(connection, statements.SELECT_FADING, (self._number(connection),))
+
+    def unlearned(self) -> list[tuple[int, str, bool]]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_UNLEARNED, (self._number(connection),))
+        return [(outcome, id, bool(success)) for outcome, id, success in rows]
+
+    def mark_learned(self, outcomes: Sequence[int]) -> None:
+        with self._database.transaction() as connection:
+            connection.executemany(statements.MARK_LEARNED, [(outcome,) for outcome in outcomes])
+
+    def proved(self, least_sessions: int) -> list[Node]:
+        return self._nodes(statements.SELECT_PROVED, least_sessions)
+
+    def unused(self, before_ms: int) -> list[Node]:
+        return self._nodes(statements.SELECT_UNUSED, before_ms)
+
+    def used(self) -> list[Node]:
+        return self._nodes(statements.SELECT_USED)
+
+    def _nodes(self, select: str, *values: int) -> list[Node]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, select, (self._number(connection), *values))
+        return [node_of(row, self._namespace) for row in rows]
+
+    def births(self) -> list[tuple[str, int, Tier]]:
+        with self._database.reading() as connection:
+            return rows_of(connection, statements.SELECT_BIRTHS, (self._number(connection),))
+
+    def last_sweep(self) -> int | None:
+        with self._database.reading() as connection:
+            row = row_of(connection, statements.SELECT_LAST_SWEEP, (self._number(connection),))
+        return None if row is None else row[0]
+
+    def note_sweep(self, at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._own_number(connection)))
+
+    def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.INSERT_EDGE, (kind, at_ms, self._number(connection), source, target))
+
+    def links(self, id: str) -> list[Edge]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_EDGES, (self._number(connection), id))
+        return [Edge(source, target, kind, moment(at)) for source, target, kind, at in rows]
+
+    # -- the log ------------------------------------------------------------------------------------------------
+
+    def append(self, decision: PromotionDecision) -> None:
+        assert decision.at is not None  # every decision that is logged was made at some time
+        with self._database.transaction() as connection:
+            number = self._own_number(connection)
+            _, head, last = row_of(connection, statements.SELECT_LOG_HEAD, (number,))
+            previous, sequence = head or chain_start(self._namespace), (last or 0) + 1
+            hashed = entry_hash(previous, sequence, decision)
+            conditions = json.dumps([[c.name, c.found, c.required, c.holds] for c in decision.conditions])
+            connection.execute(
+                statements.INSERT_LOG_ENTRY,
+                (
+                    sequence, number, decision.node_id, decision.from_tier, decision.to_tier, decision.rule,
+                    decision.moved, decision.actor, decision.reason, conditions, decision.session_id,
+                    milliseconds(decision.at), previous, hashed,
+                ),
+            )  # fmt: skip
+            connection.execute(statements.SET_LOG_HEAD, (hashed, number))
+
+    def log(self, *, after: int, node_id: str | None, since_ms: int | None, limit: int) -> list[LogEntry]:
+        with self._database.reading() as connection:
+            values = (self._number(connection), after, node_id, since_ms, limit)
+            return [entry_of(row) for row in rows_of(connection, statements.SELECT_LOG, values)]
+
+    def was_refused(self, decision: PromotionDecision) -> bool:
+        with self._database.reading() as connection:
+            values = (self._number(connection), decision.node_id, decision.session_id, decision.rule)
+            return row_of(connection, statements.SELECT_REFUSAL, values) is not None
+
+
+def entry_of(row: Any) -> LogEntry:
+    """Return the entry of a row of `statements.SELECT_LOG`."""
+    (sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, previous,
+     hashed) = row  # fmt: skip
+    return LogEntry(
+        sequence=sequence,
+        decision=PromotionDecision(
+            node_id=node_id,
+            from_tier=from_tier,
+            to_tier=to_tier,
+            rule=rule,
+            moved=bool(moved),
+            actor=actor,
+            reason=reason,
+            conditions=tuple(Condition(*condition) for condition in json.loads(conditions)),
+            session_id=session_id,
+            at=moment(at),
+        ),
+        previous_hash=previous,
+        hash=hashed,
+    )
+
+
+def _session_of(row: Any) -> SessionRecord:
+    _, id, started_at, last_active, ended_at, turn = row
+    return SessionRecord(
+        id=id,
+        started_at=moment(started_at),
+        last_active=moment(last_active),
+        ended_at=moment_or_none(ended_at),
+        turn=turn,
+    )

@@ -1,0 +1,98 @@
+"""A session: one run of an agent, and what it used."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from rlm_memory.errors import InvalidInputError
+from rlm_memory.ports import Tracked
+from rlm_memory.records import Hit, Node, PromotionDecision
+from rlm_memory.times import milliseconds
+from rlm_memory.validation import checked_ids
+
+if TYPE_CHECKING:
+    from rlm_memory.memory import Memory
+
+
+class Session:
+    """One run of an agent: `memory.session(id)` opens it, here or in another process that goes on with it.
+
+    Searches with `session=` report what they found; `outcome` tells how it served. As a context manager it ends with
+    the block: an exception is a failed outcome of what had not been judged.
+
+    Each report is a turn of its own unless it is given one: what an agent looks up within one step is one use.
+    """
+
+    def __init__(self, memory: Memory, session_id: str) -> None:
+        self._memory = memory
+        self.id = session_id
+        self._writer = uuid.uuid4().hex[:12]
+        self._lock = threading.Lock()
+        stored = memory.lifecycle.session(session_id)
+        self._turn = 0 if stored is None else stored.turn
+
+    def next_turn(self) -> int:
+        """Return the number of a new turn, to pass with all that belongs to it."""
+        with self._lock:
+            self._turn += 1
+            return self._turn
+
+    def record_access(self, ids: str | Iterable[str], *, turn: int | None = None, run_id: str | None = None) -> None:
+        """Report that nodes were handed to a reader; unknown ids are passed over.
+
+        It waits for nobody, and survives the process: the report is written down in the background.
+
+        Args:
+            ids: The nodes.
+            turn: The turn they belong to; a new one unless given.
+            run_id: The run of the framework they were used in, so that its outcome can be told apart.
+        """
+        self.record(self._memory.get(checked_ids(ids)), turn=turn, run_id=run_id)
+
+    def record(self, found: Sequence[Node | Hit], *, turn: int | None = None, run_id: str | None = None) -> None:
+        """Report nodes or hits that were handed to a reader, with the confidence they had: see `record_access`."""
+        nodes = [item.node if isinstance(item, Hit) else item for item in found]
+        self._memory.lifecycle.track(
+            Tracked(
+                session_id=self.id,
+                turn=self.next_turn() if turn is None else turn,
+                writer=self._writer,
+                at_ms=milliseconds(self._memory.clock()),
+                run_id=run_id,
+                nodes=[(node.id, node.confidence) for node in nodes],
+            )
+        )
+
+    def outcome(self, success: bool, ids: str | Iterable[str] | None = None, *, run_id: str | None = None) -> int:
+        """Tell whether what this session used has served; return how many nodes the outcome was attached to.
+
+        Args:
+            success: Whether it succeeded.
+            ids: These nodes alone; without, all that were used and not judged yet.
+            run_id: What was used in this run alone. A later outcome of the same run corrects the earlier one.
+        """
+        if not isinstance(success, bool):
+            raise InvalidInputError(f"success is {success!r}; expected True or False.")
+        listed = None if ids is None else checked_ids(ids)
+        return self._memory.lifecycle.judge(self.id, success, run_id=run_id, ids=listed)
+
+    def end(self) -> list[PromotionDecision]:
+        """End the session: decide which of the nodes it used go to longterm, and return every decision.
+
+        Ending twice is fine; a session that is used again is open again.
+        """
+        return self._memory.lifecycle.end_session(self.id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.outcome(False)
+        self.end()
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
