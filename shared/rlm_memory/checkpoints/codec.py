@@ -113,7 +113,7 @@ def _decode(heap: Heap, labels: Sequence[str], reader: Reader) -> tuple[list[Any
 
 
 def _reported(
-    segment: Segment, roots: Iterable[tuple[str, Slot]], withheld: Sequence[tuple[Slot, Unrestored]]
+    segment: Segment, roots: Sequence[tuple[str, Slot]], withheld: Sequence[tuple[Slot, Unrestored]]
 ) -> Iterator[Issue]:
     reasons = {json.dumps(slot): value for slot, value in withheld}
     for path, slot in find(segment, roots, [slot for slot, _ in withheld]):
@@ -225,13 +225,14 @@ class Writer:
         return ref
 
     def _named(self, value: Any) -> Slot:
+        kind = type(value)  # isinstance would ask the value, which may be hostile
         if value is self.around.namespace:
             return ["namespace"]
         if id(value) in self._provided:
             return ["provided", self._provided[id(value)]]
-        if isinstance(value, types.ModuleType):
+        if issubclass(kind, types.ModuleType):
             return ["module", value.__name__]
-        if isinstance(value, _NAMED):
+        if issubclass(kind, _NAMED):
             name = name_of(value)
             return ["global", name] if name is not None else None
         return None
@@ -573,9 +574,9 @@ def _plan(node: Any) -> _Plan:
 
 
 def _type_name(value: Any) -> str:
-    if isinstance(value, Unrestored):
-        return value.unrestored_type
     kind = type(value)
+    if kind is Unrestored:
+        return str(value.unrestored_type)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

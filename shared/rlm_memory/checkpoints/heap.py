@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -137,9 +137,14 @@ def node_number(slot: Slot, size: int) -> int | None:
     return first
 
 
-def find(segment: Segment, roots: Iterable[tuple[str, Slot]], wanted: Iterable[Slot]) -> Iterator[tuple[str, Slot]]:
-    """Yield the path and the slot of each wanted reference, each reference once, nearest to its root first."""
+def find(segment: Segment, roots: Sequence[tuple[str, Slot]], wanted: Iterable[Slot]) -> Iterator[tuple[str, Slot]]:
+    """Yield the path and the slot of each wanted reference, nearest to its root first.
+
+    A root is named whenever it is wanted itself; what lies deeper is named once.
+    """
     missing = {json.dumps(slot) for slot in wanted}
+    yield from ((path, slot) for path, slot in roots if json.dumps(slot) in missing)
+    missing -= {json.dumps(slot) for _, slot in roots}
     seen: set[int] = set()
     level = list(roots)
     while level and missing:

@@ -6,6 +6,7 @@ pandas, polars and pyarrow are imported when the first of their values, or of th
 
 from __future__ import annotations
 
+import enum
 import importlib
 from functools import cache
 from typing import Any
@@ -45,15 +46,15 @@ def kind_of(value: Any) -> AnyKind:
     found = _BY_TYPE.get(kind) or _of_optional(kind)
     if found is not None:
         return found
-    if isinstance(value, Unrestored):
+    if kind is Unrestored:
         return absent.kind_for(value)
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return namedtuples.NAMEDTUPLE_CLASS if namedtuples.is_namedtuple_class(value) else functions.CLASS
     if issubclass(kind, tuple) and namedtuples.is_namedtuple_class(kind):
         return namedtuples.NAMEDTUPLE
     if standard.is_plain_exception(kind):
         return standard.EXCEPTION
-    if not reasons.is_bound_to_process(kind):
+    if issubclass(kind, enum.Enum) or not reasons.is_bound_to_process(kind):
         found = instances.kind_of_instance(value)
     if found is None:
         raise UnsavableError(reasons.reason_for(value))

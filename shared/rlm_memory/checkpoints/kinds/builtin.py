@@ -8,7 +8,7 @@ import types
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from rlm_memory.checkpoints.heap import BLOB_BYTES, Slot, is_text
+from rlm_memory.checkpoints.heap import ATOMS, BLOB_BYTES, Slot, is_text
 from rlm_memory.checkpoints.kinds.base import Kind, MutableKind, Parts, UnrestorableError, UnsavableError
 
 if TYPE_CHECKING:
@@ -86,12 +86,15 @@ def _write_set(value: set[Any] | frozenset[Any], writer: Writer) -> Parts:
     return [writer.slot(item) for item in sorted(value, key=_order)], None
 
 
-def _order(member: Any) -> tuple[str, str]:
-    if type(member) in {str, int, float, bytes, bool, complex}:
-        return type(member).__name__, repr(member)
-    if type(member) is tuple and all(type(part) in {str, int, float, bytes, bool} for part in member):
-        return "tuple", repr(member)
-    return "~", ""  # sorted() is stable: these keep their order
+def _order(member: Any, depth: int = 4) -> tuple[str, Any]:
+    """Return what orders the members of a set by value; those of a type that is not known here keep their order."""
+    kind = type(member)
+    if kind in ATOMS or kind in {bytes, complex}:
+        return kind.__name__, repr(member)
+    if kind in {tuple, frozenset} and depth:
+        parts = [_order(part, depth - 1) for part in member]
+        return kind.__name__, repr(sorted(parts) if kind is frozenset else parts)
+    return "~", ""
 
 
 def _write_dict(value: dict[Any, Any], writer: Writer) -> Parts:

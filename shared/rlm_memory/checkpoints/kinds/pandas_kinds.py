@@ -30,7 +30,9 @@ def _class(place: Any, name: Any, known: tuple[str, ...]) -> Any:
 
 def _values_of(column: Any) -> Any:
     """Return the array behind a column: of NumPy where its dtype is NumPy's, else of pandas."""
-    return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
+    if not isinstance(column.dtype, np.dtype):
+        return column.array
+    return column.to_numpy(copy=column.dtype.hasobject)
 
 
 def _series(values: Any, index: Any, name: Any = None) -> Any:
@@ -246,8 +248,8 @@ def _kinds() -> tuple[Kind, ...]:
             write=_write_interval,
             build=lambda slots, closed, _: pd.Interval(*slots, closed=closed),
         ),
-        Kind(tag="pandas.NaT", types=(type(pd.NaT),), write=lambda *_: (None, None), build=lambda *_: Any),
-        Kind(tag="pandas.NA", types=(type(pd.NA),), write=lambda *_: (None, None), build=lambda *_: Any),
+        Kind(tag="pandas.NaT", types=(type(pd.NaT),), write=lambda *_: (None, None), build=lambda *_: pd.NaT),
+        Kind(tag="pandas.NA", types=(type(pd.NA),), write=lambda *_: (None, None), build=lambda *_: pd.NA),
     )
 
 

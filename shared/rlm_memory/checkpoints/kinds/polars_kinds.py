@@ -28,7 +28,7 @@ def _write_frame(value: Any, writer: Writer) -> Parts:
 
 
 def _read(content: bytes) -> Any:
-    return pl.read_ipc(io.BytesIO(content), memory_map=False)
+    return pl.read_ipc(io.BytesIO(content))
 
 
 def _build_frame(_: Any, data: Any, reader: Reader) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 _BY_NAME = {
@@ -50,11 +49,11 @@ def is_bound_to_process(kind: type) -> bool:
 def reason_for(value: Any) -> str:
     """Return why a value of a type that no kind knows cannot be saved."""
     kind = type(value)
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return "a class that was made by a call has no statement to make it again"
     reason = _BY_NAME.get(kind.__name__) or _BY_MODULE.get(kind.__module__.split(".")[0])
     if reason is not None:
         return reason
-    if kind.__name__.endswith("iterator") or isinstance(value, (types.GeneratorType, zip, map, filter, enumerate)):
+    if kind.__name__.endswith("iterator") or issubclass(kind, (zip, map, filter, enumerate)):
         return "an iterator that was begun cannot be continued in another process; keep its items in a list"
     return f"objects of {kind.__module__}.{kind.__qualname__} are made by code that is not Python, with no known form"
