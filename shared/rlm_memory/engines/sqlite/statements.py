@@ -1,4 +1,8 @@
-"""Every statement but the DDL, named VERB_NOUN. Values are bound; `{where}` is filled by `compile_filter` alone."""
+"""Every statement but the DDL, named VERB_NOUN. Values are bound; `{where}` is filled by `compile_filter` alone.
+
+CROSS JOIN fixes the order of a join: SQLite does not know how short a bound JSON list is, and would walk over all nodes
+of the namespace for each of its entries (279 ms instead of 1 for 500 ids among 5,000 nodes).
+"""
 
 from __future__ import annotations
 
@@ -50,11 +54,11 @@ NODE_COLUMNS: Final = (
 )
 # In the order of the list that is bound as JSON. An IN over json_each takes any number of values in one statement.
 SELECT_NODES_BY_ID: Final = (
-    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
+    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
     "ORDER BY wanted.key"
 )
 SELECT_NODES_BY_NUMBER: Final = (
-    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
+    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
 )
 LIST_NODES: Final = (
     f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.node > ? AND n.node <= ? AND {{where}} ORDER BY n.node LIMIT ?"
@@ -65,15 +69,15 @@ COUNT_NODES: Final = "SELECT count(*) FROM nodes n WHERE n.namespace = ? AND {wh
 SELECT_IDS: Final = "SELECT n.id FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where} ORDER BY n.node"
 SELECT_STORED: Final = (
     "SELECT n.id, n.node, n.place, n.text, n.metadata, n.tier FROM json_each(?) AS wanted "
-    "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
+    "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
 )
 SELECT_CANDIDATES: Final = (
     "SELECT n.node, n.id, n.created_at, coalesce(n.keywords, n.text) "
-    "FROM json_each(?) AS wanted JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
+    "FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
 )
 SELECT_CANDIDATES_WITHOUT_TEXT: Final = (
     "SELECT n.node, n.id, n.created_at "
-    "FROM json_each(?) AS wanted JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
+    "FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
 )
 SELECT_PLACES: Final = (
     "SELECT n.place FROM json_each(?) AS wanted LEFT JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
@@ -83,7 +87,7 @@ SELECT_PENDING: Final = (
     "ORDER BY n.node LIMIT ?"
 )
 SELECT_TEXT_OWNERS: Final = (
-    "SELECT n.text, n.place FROM json_each(?) AS wanted JOIN nodes n ON n.text_hash = wanted.value "
+    "SELECT n.text, n.place FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.text_hash = wanted.value "
     "WHERE n.node BETWEEN ? AND ? AND n.place IS NOT NULL"
 )
 
@@ -109,7 +113,7 @@ MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND
 BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank"
 COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
-SELECT_LENGTHS: Final = "SELECT d.sz FROM json_each(?) AS wanted JOIN nodes_fts_docsize d ON d.id = wanted.value"
+SELECT_LENGTHS: Final = "SELECT d.sz FROM json_each(?) AS wanted CROSS JOIN nodes_fts_docsize d ON d.id = wanted.value"
 SELECT_LENGTH_RANGE: Final = "SELECT sz FROM nodes_fts_docsize WHERE id > ? AND id <= ?"
 
 # -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
@@ -155,12 +159,12 @@ COUNT_ACCESS: Final = (
 )
 SELECT_USES: Final = (
     "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM json_each(?) AS wanted "
-    "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value LEFT JOIN uses u ON u.node = n.node "
+    "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value LEFT JOIN uses u ON u.node = n.node "
     "LEFT JOIN sessions s ON s.session = u.session ORDER BY u.last_used, s.id"
 )
 SELECT_OUTCOMES: Final = (
     "SELECT n.id, total(o.success), count(*) FROM json_each(?) AS wanted "
-    "JOIN nodes n ON n.namespace = ? AND n.id = wanted.value JOIN outcomes o ON o.node = n.node GROUP BY n.id"
+    "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value JOIN outcomes o ON o.node = n.node GROUP BY n.id"
 )
 SELECT_ACCESSES: Final = (
     "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id FROM accesses a JOIN sessions s ON s.session = a.session "
@@ -171,7 +175,7 @@ SELECT_NODES_IN_SESSION: Final = (
     "ORDER BY n.node"
 )
 SELECT_SOME_NODES_IN_SESSION: Final = (
-    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
+    f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
     "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
 )
 SELECT_UNJUDGED: Final = (

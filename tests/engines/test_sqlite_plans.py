@@ -1,0 +1,51 @@
+"""How SQLite goes about the statements: what it walks over, told by its own plans and not by a clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from rlm_memory import Memory
+from rlm_memory.engines.sqlite import statements
+from rlm_memory.engines.sqlite.extension import load_vec0
+
+LISTS = sorted(
+    name
+    for name, value in vars(statements).items()
+    if name.isupper() and isinstance(value, str) and "json_each(?) AS wanted" in value
+)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> apsw.Connection:
+    path = tmp_path / "memory.db"
+    with Memory.open(path, embedder=None) as memory:
+        memory.add([f"text {i}" for i in range(200)], embeddings=[[1.0, i] for i in range(200)])
+    connection = apsw.Connection(str(path))
+    load_vec0(connection)
+    return connection
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    for parameters in range(sql.count("?") + 1):
+        try:
+            return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", [None] * parameters)]
+        except apsw.BindingsError:
+            continue  # a numbered parameter may stand in a statement more than once
+    raise AssertionError(f"no number of parameters fits {sql}")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_bound_list_is_walked_once_and_each_entry_looked_up(connection: apsw.Connection, name: str) -> None:
+    # without CROSS JOIN, SQLite walked over all nodes of the namespace and the whole list for each of them
+    steps = [step for step in plan(connection, getattr(statements, name)) if "USE TEMP B-TREE" not in step]
+    assert steps[0].startswith("SCAN wanted"), steps
+    assert not [step for step in steps[1:] if step.startswith("SCAN")], steps
+
+
+@pytest.mark.parametrize("name", ["SELECT_INDEX", "COUNT_WITH_VECTOR", "SELECT_PENDING"])
+def test_what_needs_no_text_reads_no_text(connection: apsw.Connection, name: str) -> None:
+    steps = plan(connection, getattr(statements, name))
+    assert any("nodes_by_place" in step for step in steps), steps
