@@ -1,0 +1,132 @@
+"""A retriever over a memory, for chains."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from pydantic import ConfigDict
+
+from langchain_rlm.convert import EmbeddingLike, SearchOptions, from_hit, to_memory, to_search
+from rlm_memory import AsyncMemory, Memory
+from rlm_memory.errors import InvalidInputError
+
+
+class RLMRetriever(BaseRetriever):
+    """Finds what a memory has about a question, by meaning and by words.
+
+    Setup:
+        Install `rlm-memory[langchain]`.
+
+    Key init args:
+        memory: Memory
+            An opened memory. Or else `path` and `embedding`, to open one.
+        k: int
+            How many documents.
+        alpha: float | None
+            The weight of meaning against words, from 0 (words alone) to 1 (vectors alone); the memory's unless given.
+        filter, tiers, types, include_archived, min_confidence, score_threshold
+            Which documents, see `Narrowing`.
+        scores_key: str | None
+            A metadata key that gets the scores of each document; by default the metadata is what was added.
+
+    Instantiate:
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> texts = ["Ada likes tea.", "Ada lives in Oslo.", "Bo lives in Rome."]
+        >>> ids = memory.add(texts, metadatas=[{"n": 1}, {}, {}])
+        >>> retriever = RLMRetriever(memory=memory, k=1)
+
+    Usage:
+        >>> [document.page_content for document in retriever.invoke("What does Ada like to drink, tea?")]
+        ['Ada likes tea.']
+
+        Every init arg can be given for one call:
+
+        >>> len(retriever.invoke("Ada", k=3))
+        3
+        >>> retriever.invoke("Ada", filter={"n": 1}, scores_key="scores")[0].metadata["scores"]["relevance"]
+        1.0
+
+    Use within a chain:
+        >>> from langchain_core.prompts import ChatPromptTemplate
+        >>> from langchain_core.runnables import RunnablePassthrough
+        >>> def texts(documents):
+        ...     return " ".join(document.page_content for document in documents)
+        >>> prompt = ChatPromptTemplate.from_template("{question} {context}")
+        >>> chain = {"context": retriever | texts, "question": RunnablePassthrough()} | prompt
+        >>> chain.invoke("Who lives in Rome?").messages[0].content
+        'Who lives in Rome? Bo lives in Rome.'
+    """
+
+    memory: Memory
+    k: int = 4
+    alpha: float | None = None
+    filter: Any = None
+    tiers: list[str] | str | None = None
+    types: list[str] | str | None = None
+    include_archived: bool = False
+    min_confidence: float | None = None
+    score_threshold: float | None = None
+    scores_key: str | None = None
+
+    # a keyword that is misspelled must not be a filter that is not there
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    def __init__(
+        self,
+        *,
+        memory: Memory | None = None,
+        path: str | PathLike[str] | None = None,
+        embedding: EmbeddingLike = None,
+        **fields: Any,
+    ) -> None:
+        """Make a retriever over an opened memory, or over the one at `path`; `retriever.memory.close()` closes it.
+
+        Args:
+            memory: An opened memory.
+            path: Where to open one, see `Memory.open`.
+            embedding: Its embedder: LangChain's, or what `Memory.open` takes; None for keyword search alone.
+            **fields: The others.
+
+        Raises:
+            InvalidInputError: There is neither `memory` nor `path`, or both.
+            EmbeddingMismatchError: The memory holds vectors of another model.
+        """
+        if memory is None and path is None:
+            raise InvalidInputError("A retriever needs memory=, an opened Memory, or path= to open one.")
+        super().__init__(**{"memory": to_memory(memory, path, embedding), **fields})
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        return traced(super()._get_ls_params(**kwargs), self.memory)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        arguments, scores_key = self._arguments(kwargs)
+        return [from_hit(hit, scores_key) for hit in self.memory.search(query, **arguments)]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[Document]:
+        arguments, scores_key = self._arguments(kwargs)
+        return [from_hit(hit, scores_key) for hit in await AsyncMemory(self.memory).search(query, **arguments)]
+
+    def _arguments(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """Return the arguments of the search, and the metadata key for the scores."""
+        options = {name: getattr(self, name) for name in SearchOptions.__annotations__} | kwargs
+        k, scores_key = options.pop("k", self.k), options.pop("scores_key", self.scores_key)
+        return {"k": k, **to_search(options)}, scores_key
+
+
+def traced(params: LangSmithRetrieverParams, memory: Memory) -> LangSmithRetrieverParams:
+    """Return LangSmith's parameters with what the memory can tell: the store, its embedder and model."""
+    params["ls_vector_store_provider"] = "RLMVectorStore"
+    if (embedder := memory.embedder) is not None:
+        params["ls_embedding_provider"] = type(getattr(embedder, "embeddings", embedder)).__name__
+        if embedder.model:
+            params["ls_embedding_model"] = embedder.model
+    return params
