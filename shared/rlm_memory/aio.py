@@ -65,8 +65,8 @@ class AsyncMemory:
         name = "aembed_query" if wanted.is_query else "aembed"
         if (method := getattr(embedder, name, None)) is None:
             return await asyncio.to_thread(self.memory.embed, wanted)
-        answer = await method(wanted.texts[0] if wanted.is_query else list(wanted.texts))
-        return wanted.checked(answer)
+        with wanted.named():
+            return wanted.checked(await method(wanted.texts[0] if wanted.is_query else list(wanted.texts)))
 
     async def add(self, texts: str | Node | Iterable[str | Node], **options: Any) -> builtins.list[str]:
         """See `Memory.add`."""
@@ -206,6 +206,8 @@ class AsyncMemory:
 
     async def close(self) -> None:
         """See `Memory.close`."""
+        if (own := self.memory.own_embedder) is not None:
+            await own.aclose()
         await asyncio.to_thread(self.memory.close)
 
     async def __aenter__(self) -> Self:

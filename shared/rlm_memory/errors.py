@@ -21,6 +21,8 @@ RLMError
 └── MissingExtraError (ImportError)        an optional dependency; prints the pip command
 """
 
+from collections.abc import Iterable
+
 
 class RLMError(Exception):
     """Base of every error that rlm-memory raises on purpose."""
@@ -58,7 +60,11 @@ class EmbeddingUnavailableError(EmbeddingError):
 
 
 class EmbeddingRequestError(EmbeddingError):
-    """The provider refused or failed; the message names the items that have no vector."""
+    """The provider refused or failed; the message names the items that have no vector, `positions` lists them."""
+
+    def __init__(self, message: str, positions: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.positions = tuple(positions)
 
 
 class EmbeddingMismatchError(RLMError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
@@ -15,11 +16,12 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import numpy as np
 
 from rlm_memory import interchange
-from rlm_memory.embedding import checked, embedder_model, resolve_embedder
+from rlm_memory.embedding import OpenAIEmbedder, checked, embedder_model, resolve_embedder
 from rlm_memory.engines import open_engine
 from rlm_memory.errors import (
     EmbeddingError,
     EmbeddingMismatchError,
+    EmbeddingRequestError,
     EmbeddingUnavailableError,
     InvalidInputError,
     InvalidNodeError,
@@ -82,6 +84,19 @@ class Wanted:
 
     texts: tuple[str, ...]
     is_query: bool
+    positions: tuple[int, ...] = ()  # where the texts stand in the call that wants their vectors
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let an error tell the items by where they stand in the call, and not among the texts that were sent."""
+        try:
+            yield
+        except EmbeddingRequestError as error:
+            items = [self.positions[i] for i in error.positions if i < len(self.positions)]
+            if items == list(error.positions):
+                raise
+            listed = ", ".join(map(str, items[:20])) + (", …" if len(items) > 20 else "")
+            raise EmbeddingRequestError(f"{error} In this call they are: {listed}.", items) from error
 
     def checked(self, answer: Any) -> Vector:
         """Return an embedder's answer as a matrix with a row for each text.
@@ -254,9 +269,10 @@ class Memory:
     def embed(self, wanted: Wanted) -> Vector:
         """Return the vectors that a step waits for."""
         embedder = self.embedder_for_use()
-        return wanted.checked(
-            embedder.embed_query(wanted.texts[0]) if wanted.is_query else embedder.embed(list(wanted.texts))
-        )
+        with wanted.named():
+            return wanted.checked(
+                embedder.embed_query(wanted.texts[0]) if wanted.is_query else embedder.embed(list(wanted.texts))
+            )
 
     def _drive(self, steps: Steps[T]) -> T:
         """Run a call to its end, embedding what it asks for."""
@@ -351,36 +367,36 @@ class Memory:
     ) -> Steps[builtins.list[str]]:
         vectors = self._given_vectors(nodes, embeddings)
         wanted = self._flags(nodes, compute_embedding)
+        last = {node.id: position for position, node in enumerate(nodes)}.values()
         if self._spec is not None:
-            texts = {
-                node.text: None
-                for node, vector, flag in zip(nodes, vectors, wanted, strict=True)
-                if flag and vector is None and node.text.strip()
-            }
-            found = yield from self._embedding(list(texts), progress)
-            vectors = [
-                found.get(node.text) if vector is None and flag else vector
-                for node, vector, flag in zip(nodes, vectors, wanted, strict=True)
-            ]
-        last = {node.id: (node, vector) for node, vector in zip(nodes, vectors, strict=True)}
+            missing = [i for i in last if wanted[i] and vectors[i] is None and nodes[i].text.strip()]
+            texts: dict[str, int] = {}
+            for i in missing:
+                texts.setdefault(nodes[i].text, i)
+            found = yield from self._embedding(texts, progress)
+            for i in missing:
+                vectors[i] = found[nodes[i].text]
         if last:
             with self._engine.transaction():
-                self._adopt([vector for _, vector in last.values() if vector is not None])
-                self._put(list(last.values()))
+                self._adopt([vector for i in last if (vector := vectors[i]) is not None])
+                self._put([(nodes[i], vectors[i]) for i in last])
         return [node.id for node in nodes]
 
     def _put(self, nodes: Sequence[tuple[Node, Vector | None]]) -> None:
         new = self._engine.put([node for node, _ in nodes], [vector for _, vector in nodes], milliseconds(self.clock()))
         self.lifecycle.note_new((node for node, _ in nodes), new)
 
-    def _embedding(self, texts: builtins.list[str], progress: Progress | None) -> Steps[dict[str, Vector]]:
-        """Return the vector of each text, embedding those that the store does not have."""
+    def _embedding(self, texts: Mapping[str, int], progress: Progress | None) -> Steps[dict[str, Vector]]:
+        """Return the vector of each text, embedding those that the store does not have.
+
+        `texts` tells of each where it stands in the call.
+        """
         vectors = dict(self._engine.known_vectors(texts))
         missing = [text for text in texts if text not in vectors]
         step = len(missing) if progress is None else _BATCH
         for start in range(0, len(missing), step or 1):
             some = missing[start : start + step]
-            answer = yield Wanted(tuple(some), is_query=False)
+            answer = yield Wanted(tuple(some), is_query=False, positions=tuple(texts[text] for text in some))
             self._check_length(answer)
             vectors.update(zip(some, answer, strict=True))
             if progress is not None:
@@ -452,7 +468,7 @@ class Memory:
             seen += len(nodes)
             full = [node for node in nodes if node.text.strip()]
             if full:
-                found = yield from self._embedding(list({node.text: None for node in full}), None)
+                found = yield from self._embedding({node.text: i for i, node in enumerate(full)}, None)
                 vectors = np.stack([found[node.text] for node in full])
                 with self._engine.transaction():
                     self._adopt(list(vectors[:1]))
@@ -885,6 +901,15 @@ class Memory:
         """Write down what is queued and release the files. Closing twice is fine."""
         self.lifecycle.close()
         self._engine.close()
+        if (own := self.own_embedder) is not None:
+            own.close()
+
+    @property
+    def own_embedder(self) -> OpenAIEmbedder | None:
+        """The embedder whose connections this memory has opened and closes; one of the caller's stays open."""
+        if isinstance(self._spec, str) and isinstance(self._embedder, OpenAIEmbedder):
+            return self._embedder
+        return None
 
     def __enter__(self) -> Self:
         return self

@@ -63,7 +63,7 @@ def checked(vectors: object, count: int, dimensions: int | None, positions: Sequ
     length = dimensions or rows[0].size
     for item, row in zip(items, rows, strict=True):
         if fault := _fault_of_shape(row, length):
-            raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.")
+            raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.", [item])
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         matrix: Vector = np.ascontiguousarray(rows, np.float32)
         squares = np.einsum("ij,ij->i", matrix, matrix)

@@ -70,8 +70,15 @@ class Model2VecEmbedder:
             return checked(vectors, len(listed), int(self._loaded.dim))
 
     def embed_query(self, text: str) -> Vector:
-        """Return the vector of a question: shape (dimensions,), float32. Raises what `embed` raises."""
-        vector: Vector = self.embed([text])[0]
+        """Return the vector of a question: shape (dimensions,), float32; zeros if the model knows no word of it.
+
+        Raises:
+            InvalidInputError: It is blank or no text.
+        """
+        expect_texts([text])
+        with self._lock:
+            vectors = self._loaded.encode([text], max_length=None, use_multiprocessing=False)
+            vector: Vector = checked(vectors, 1, int(self._loaded.dim))[0] if np.any(vectors) else vectors[0]
         return vector
 
     @cached_property

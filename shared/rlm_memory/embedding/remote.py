@@ -316,7 +316,8 @@ class _Work:
             failed = sorted(self.failures, key=lambda positions: positions.start)
             error = self.failures[failed[0]]
             names = " and ".join(map(_named, failed))
-            raise EmbeddingRequestError(f"No vectors for {names}: {_explained(error)}") from error
+            positions = [position for batch in failed for position in batch]
+            raise EmbeddingRequestError(f"No vectors for {names}: {_explained(error)}", positions) from error
         answers = [self.answers[batch.positions] for batch in self.batches]
         if not answers:
             return np.empty((0, self.expected_dimensions or 0), np.float32)
