@@ -15,16 +15,19 @@ entry of the metadata                 rows: key = value
 a text of more than 256 characters,   `a = x'02'`
 a whole number beyond 64 bits, unless
 a float is equal to it
-a list of more than 64 elements,      `a[] = x'02'` instead of its elements, of that element
-or with an element like these
-an object with more than 64 rows      `a = x'03'`
-inside                                instead of them
+an element like these, or null        `a[] = x'02'` in its place
+a list of more than 64 elements       `a = x'02'`, and `a[] = x'02'` in place of all elements
+an object with more than 64 rows      `a = x'02'`, and `a = x'03'` in place of what is inside
+inside
+`"a[]": 1`                            `a[]= = 1`: the key of an entry never looks like that of elements
 ====================================  =================================================================================
 
 x'02' and x'03' say "there is more in the JSON". The SQL looks for rows that answer by themselves, and gives the JSON of
-the nodes so marked, and of no others, to `predicate`, the meaning itself. So it is exact for all values, and as
-fast as the index for those that are listed. On 100,000 nodes, 1 % of which match: 0.8 ms, where a scan with
-`json_extract` takes 43 ms and one with `json_each` 68 ms.
+the nodes so marked, and of no others, to `predicate`, the meaning itself. So it is exact for all values, and as fast as
+the index for those that are listed: 100 of 10,000 nodes are found in 0.04 ms, 1,000 of 100,000 in 1 ms, where a scan
+with `json_extract` takes 43 ms and one with `json_each` 68 ms. What only the JSON tells (an equal list, a text of more
+than 256 characters) costs some 5 µs for each node so marked; a pattern costs 2 µs for each text under the key that
+starts as it does.
 
 Every key and value is bound. Every expression is 0 or 1, never NULL, so that NOT is the complement.
 """
@@ -283,7 +286,7 @@ def _rows_that_tell(key: Key, comparison: Comparison) -> tuple[list[_Clause], li
         case Operator.EXISTS:
             return [_Clause("key = ?", [name])], []
         case Operator.EMPTY:
-            return [_Clause("key = ? AND value NOT IN ('', x'02', x'03')", [name])], here
+            return [_Clause("key = ? AND value NOT IN ('', x'02')", [name])], here
         case Operator.EQ | Operator.IN:
             wanted = value if comparison.operator is Operator.IN else [value]
             listed = _listable(wanted)
