@@ -166,6 +166,12 @@ class Database:
                     reader.execute("COMMIT")
                 self._give_back(reader)
 
+    def renew(self, connection: apsw.Connection) -> None:
+        """Let a reader see what has been committed since its block began."""
+        if connection is self._local.reader:
+            connection.execute("COMMIT")
+            connection.execute("BEGIN")
+
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[apsw.Connection]:
         """Hold the connection that has vec0, outside any transaction, for VACUUM and the like."""

@@ -310,7 +310,11 @@ class SQLiteEngine:
             if not self._exists(connection):
                 return 0
             where, values = _condition(scope)
-            (count,) = row_of(connection, statements.COUNT_NODES.format(where=where), (self._number, *values))
+            if scope.where is None:
+                select, owner = statements.COUNT_IN_TIERS, [self._number]
+            else:
+                select, owner = statements.COUNT_NODES, [*node_range(self._number)]
+            (count,) = row_of(connection, select.format(where=where), (*owner, *values))
             return int(count)
 
     def pending(self, *, limit: int, after: str | None) -> list[Node]:
@@ -326,18 +330,21 @@ class SQLiteEngine:
         with self._database.reading() as connection:
             if not self._exists(connection):
                 return _NO_CANDIDATES
-            state = self._index.state(connection)
+            while (state := self._index.state(connection)) is None:
+                self._database.renew(connection)  # another thread has seen a later commit already
             eligible = self._eligible(connection, state, scope)
             query = None if vector is None or state.layout is None else unit(vector)
-            found, words = _NOWHERE, None
+            found, cosines, words = _NOWHERE, np.full(len(state.nodes), np.nan), None
             if query is not None:
-                found = self._nearest(connection, state, query, eligible, n)
+                found = self._nearest(connection, state, query, eligible, n, cosines)
             if question is not None:
                 words = self._keywords.words(connection, question, state.version)
                 found = np.union1d(found, self._keywords.candidates(connection, state, words, eligible, n))
             if len(found) < k:
                 found = np.concatenate([found, _newest(state, eligible, found, k - len(found))])
-            return self._scored(connection, state, found, query, words)
+            if query is not None:
+                self._measure(connection, state, query, found[np.isnan(cosines[found])], cosines)
+            return self._scored(connection, state, found, cosines, words)
 
     def _eligible(self, connection: apsw.Connection, state: IndexState, scope: Scope) -> NDArray[np.bool_] | None:
         """Return for each position whether its node is in the scope; None if all are."""
@@ -349,37 +356,44 @@ class SQLiteEngine:
         eligible[state.positions_of(np.fromiter((row[0] for row in rows), dtype=np.int64))] = True
         return eligible if state.all_in(scope.tiers) else eligible & state.in_tiers(scope.tiers)
 
-    @staticmethod
     def _nearest(
-        connection: apsw.Connection, state: IndexState, query: Vector, eligible: NDArray[np.bool_] | None, n: int
+        self,
+        connection: apsw.Connection,
+        state: IndexState,
+        query: Vector,
+        eligible: NDArray[np.bool_] | None,
+        n: int,
+        cosines: NDArray[np.float64],
     ) -> Positions:
-        """Return the positions of the `n` nearest eligible vectors, in no order."""
-        assert state.layout is not None
-        assert state.sketch is not None
-        candidates = state.nominate(query, eligible, n)
-        if len(candidates) <= n:
-            return candidates
-        cosines = state.layout.cosines(read_vectors(connection, state.layout, state.places[candidates]), query)
-        return candidates[np.argpartition(cosines, -n)[-n:]]
+        """Return the positions of the `n` nearest eligible vectors, in no order, noting the cosines it learns."""
+        nominated = state.nominate(query, eligible, n)
+        self._measure(connection, state, query, nominated, cosines)
+        return nominated if len(nominated) <= n else nominated[np.argpartition(cosines[nominated], -n)[-n:]]
+
+    @staticmethod
+    def _measure(
+        connection: apsw.Connection,
+        state: IndexState,
+        query: Vector,
+        positions: Positions,
+        cosines: NDArray[np.float64],
+    ) -> None:
+        """Note the cosine of the query with the vectors at these positions; without a vector it stays NaN."""
+        there = positions[state.places[positions] != NO_PLACE]
+        if state.layout is not None and len(there):
+            cosines[there] = state.layout.cosines(read_vectors(connection, state.layout, state.places[there]), query)
 
     def _scored(
         self,
         connection: apsw.Connection,
         state: IndexState,
         found: Positions,
-        query: Vector | None,
+        cosines: NDArray[np.float64],
         words: Words | None,
     ) -> Candidates:
         """Return the nodes at these positions with both raw scores."""
         select = statements.SELECT_CANDIDATES if words else statements.SELECT_CANDIDATES_WITHOUT_TEXT
         rows = rows_of(connection, select, (json.dumps(state.nodes[found].tolist()),))
-        if len(rows) < len(found):  # the index is newer than this snapshot, and knows nodes that are not yet in it
-            found = state.positions_of(np.array([row[0] for row in rows], dtype=np.int64))
-        semantic = np.full(len(found), np.nan)
-        with_vector = np.flatnonzero(state.places[found] != NO_PLACE)
-        if query is not None and state.layout is not None and len(with_vector):
-            vectors = read_vectors(connection, state.layout, state.places[found[with_vector]])
-            semantic[with_vector] = state.layout.cosines(vectors, query)
         keyword = coverage = np.full(len(found), np.nan)
         if words is not None and words.terms:
             keyword, coverage = self._keywords.scores(connection, [row[3] for row in rows], words)
@@ -387,7 +401,7 @@ class SQLiteEngine:
             keys=[row[0] for row in rows],
             ids=[row[1] for row in rows],
             created_at=np.array([row[2] for row in rows], dtype=np.int64),
-            semantic=semantic,
+            semantic=cosines[found],
             keyword=keyword,
             coverage=coverage,
         )

@@ -170,8 +170,8 @@ class NodeIndex:
         self._state: IndexState | None = None
         self._buffer: NDArray[np.generic] | None = None  # the sketch's rows, with room for more
 
-    def state(self, connection: apsw.Connection) -> IndexState:
-        """Return the index as this connection's snapshot of the file has it, or newer."""
+    def state(self, connection: apsw.Connection) -> IndexState | None:
+        """Return the index as this connection's snapshot of the file has it; None if it is ahead of the snapshot."""
         version = Version(*row_of(connection, statements.SELECT_VERSION, (self._namespace,)))
         state = self._state
         if state is not None and state.version == version:
@@ -184,7 +184,7 @@ class NodeIndex:
             elif version.changes > state.version.changes or version.last_node > state.version.last_node:
                 state = self._follow(connection, state, version)
             self._state = state
-            return state
+            return state if state.version == version else None
 
     def _load(self, connection: apsw.Connection, layout: VectorFormat | None, version: Version) -> IndexState:
         nodes, tiers, places = _columns(rows_of(connection, statements.SELECT_INDEX, (self._namespace,)))

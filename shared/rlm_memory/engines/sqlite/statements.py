@@ -65,7 +65,9 @@ LIST_NODES: Final = (
 )
 SELECT_NUMBER: Final = "SELECT node FROM nodes WHERE namespace = ? AND id = ?"
 SELECT_NUMBERS: Final = "SELECT n.node FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where} ORDER BY n.node"
-COUNT_NODES: Final = "SELECT count(*) FROM nodes n WHERE n.namespace = ? AND {where}"
+# By the tiers, of which there is an index; by a filter, which starts from its own and looks nodes up by number.
+COUNT_IN_TIERS: Final = "SELECT count(*) FROM nodes n WHERE n.namespace = ? AND {where}"
+COUNT_NODES: Final = "SELECT count(*) FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where}"
 SELECT_IDS: Final = "SELECT n.id FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where} ORDER BY n.node"
 SELECT_STORED: Final = (
     "SELECT n.id, n.node, n.place, n.text, n.metadata, n.tier FROM json_each(?) AS wanted "
