@@ -1,1 +1,14 @@
-"""rlm-memory for LlamaIndex."""
+"""rlm-memory for LlamaIndex: a store of memories as vector store and retriever, LlamaIndex's models as embedders."""
+
+try:
+    import llama_index.core as _llama_index  # noqa: F401 - asked first, so that what is missing is named
+except ImportError as error:
+    from rlm_memory.errors import MissingExtraError
+
+    raise MissingExtraError("llamaindex_rlm", "llamaindex") from error
+
+from llamaindex_rlm.embedding import as_embedder
+from llamaindex_rlm.retriever import RLMRetriever
+from llamaindex_rlm.vector_store import RLMVectorStore
+
+__all__ = ["RLMRetriever", "RLMVectorStore", "as_embedder"]
