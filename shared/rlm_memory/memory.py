@@ -6,6 +6,7 @@ Validates, embeds, fuses, audits; an engine stores and ranks.
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from rlm_memory.filters import And, Column, Comparison, Filter, Operator, parse_
 from rlm_memory.keywords import stop_words as stop_word_list
 from rlm_memory.lifecycle import Lifecycle
 from rlm_memory.location import default_location
-from rlm_memory.ports import Candidates, Clock, Embedder, Engine, Progress, Scope, Vector, system_clock
+from rlm_memory.ports import Candidates, Clock, Embedder, Engine, Identity, Progress, Scope, Vector, system_clock
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import (
     NODE_TYPES,
@@ -104,7 +105,7 @@ class Wanted:
         Raises:
             EmbeddingRequestError: It is not one usable vector for each.
         """
-        if self.is_query and not np.any(answer):  # no direction to compare: the question is searched by its words
+        if self.is_query and _is_zero(answer):  # no direction to compare: the question is searched by its words
             return np.zeros((1, len(answer)), dtype=np.float32)
         return checked([answer] if self.is_query else answer, len(self.texts), None)
 
@@ -232,8 +233,10 @@ class Memory:
                     f"{self._engine.location} was made with {name}={kept!r} and keeps it; got {asked!r}. "
                     f"Leave {name} out, or export this store and import it into a new one."
                 )
-        if model and identity.model and model != identity.model:
-            raise self._mismatch(f"{model!r}", f"{identity.model!r} ({identity.dimensions} dimensions)")
+        self._check_model(identity, model or "")
+        dimensions = inspect.getattr_static(self._spec, "dimensions", None)
+        if isinstance(dimensions, int) and identity.dimensions not in (None, dimensions):
+            raise self._mismatch(f"{model!r} ({dimensions} dimensions)", f"{identity.dimensions} dimensions")
 
     def _mismatch(self, ours: str, stored: str) -> EmbeddingMismatchError:
         return EmbeddingMismatchError(
@@ -365,6 +368,7 @@ class Memory:
         compute_embedding: bool | Sequence[bool],
         progress: Progress | None,
     ) -> Steps[builtins.list[str]]:
+        model = self._model
         vectors = self._given_vectors(nodes, embeddings)
         wanted = self._flags(nodes, compute_embedding)
         last = {node.id: position for position, node in enumerate(nodes)}.values()
@@ -378,7 +382,7 @@ class Memory:
                 vectors[i] = found[nodes[i].text]
         if last:
             with self._engine.transaction():
-                self._adopt([vector for i in last if (vector := vectors[i]) is not None])
+                self._adopt([vector for i in last if (vector := vectors[i]) is not None], model)
                 self._put([(nodes[i], vectors[i]) for i in last])
         return [node.id for node in nodes]
 
@@ -397,7 +401,7 @@ class Memory:
         for start in range(0, len(missing), step or 1):
             some = missing[start : start + step]
             answer = yield Wanted(tuple(some), is_query=False, positions=tuple(texts[text] for text in some))
-            self._check_length(answer)
+            self._check_vectors(answer, self._model)
             vectors.update(zip(some, answer, strict=True))
             if progress is not None:
                 progress(len(texts) - len(missing) + start + len(some), len(texts))
@@ -432,20 +436,36 @@ class Memory:
             )
         return list(compute_embedding)
 
-    def _check_length(self, vectors: Vector) -> None:
-        dimensions = self._engine.identity().dimensions
-        if dimensions not in (None, vectors.shape[1]):
-            raise self._mismatch(f"one of {vectors.shape[1]} dimensions", f"{dimensions} dimensions")
+    @property
+    def _model(self) -> str:
+        """The name of the embedder's model, empty if it is unknown or there is none."""
+        return embedder_model(self._spec) or ""
 
-    def _adopt(self, vectors: builtins.list[Vector]) -> None:
-        """Fix the store's model and dimensions with its first vectors."""
+    def _check_vectors(self, vectors: Vector, model: str) -> None:
+        """Refuse vectors that cannot be compared with those of the store: another handle may have changed its model."""
+        identity = self._engine.identity()
+        self._check_model(identity, model)
+        if identity.dimensions not in (None, vectors.shape[1]):
+            raise self._mismatch(f"one of {vectors.shape[1]} dimensions", f"{identity.dimensions} dimensions")
+
+    def _check_model(self, identity: Identity, model: str) -> None:
+        if model and identity.model and model != identity.model:
+            raise self._mismatch(f"{model!r}", f"{identity.model!r} ({identity.dimensions} dimensions)")
+
+    def _adopt(self, vectors: builtins.list[Vector], model: str) -> None:
+        """Fix the store's model and dimensions with its first vectors; in the transaction that stores them.
+
+        Args:
+            vectors: What is to be stored.
+            model: The model they were made with, as of the beginning of the call.
+        """
         if not vectors:
             return
+        self._check_vectors(vectors[0][np.newaxis], model)
         identity = self._engine.identity()
         if identity.dimensions is None or not identity.model:
-            model = embedder_model(self._spec) or ""
-            if self._embedder is not None:
-                model = self._embedder.model if self._embedder.dimensions == len(vectors[0]) else ""
+            if self._embedder is not None and self._embedder.dimensions != len(vectors[0]):
+                model = ""  # they were given by the caller, and are of another model
             if identity.dimensions is None or model:
                 self._engine.adopt(model=model, dimensions=len(vectors[0]))
 
@@ -462,8 +482,9 @@ class Memory:
     def embedding_pending(self, *, progress: Progress | None = None) -> Steps[int]:
         """Return the steps of `embed_pending`."""
         self.embedder_for_use()
+        model = self._model
         total, done, seen, after = self._engine.stats().pending, 0, 0, None
-        while nodes := self._engine.pending(limit=_BATCH, after=after):
+        while nodes := self._pending(after):
             after = nodes[-1].id
             seen += len(nodes)
             full = [node for node in nodes if node.text.strip()]
@@ -471,11 +492,17 @@ class Memory:
                 found = yield from self._embedding({node.text: i for i, node in enumerate(full)}, None)
                 vectors = np.stack([found[node.text] for node in full])
                 with self._engine.transaction():
-                    self._adopt(list(vectors[:1]))
+                    self._adopt(list(vectors[:1]), model)
                     done += self._engine.put_vectors([n.id for n in full], [n.text for n in full], vectors)
             if progress is not None:
                 progress(min(seen, total), total)
         return done
+
+    def _pending(self, after: str | None) -> builtins.list[Node]:
+        try:
+            return self._engine.pending(limit=_BATCH, after=after)
+        except NodeNotFoundError:  # it was deleted meanwhile: from the start, where those done do not stand any more
+            return self._engine.pending(limit=_BATCH, after=None)
 
     def reembed(self, embedder: EmbedderSpec, *, progress: Progress | None = None) -> int:
         """Give every node that has a vector one of another model; return how many were embedded now.
@@ -485,6 +512,7 @@ class Memory:
 
         Raises:
             EmbeddingError: The vectors could not be had; those of earlier batches are kept for the next call.
+            EmbeddingMismatchError: Another handle has begun, or finished, a change of the model meanwhile.
         """
         resolved = resolve_embedder(embedder)
         if resolved is None:
@@ -523,15 +551,26 @@ class Memory:
                 f"update cannot change {', '.join(sorted(unknown))}; expected any of {', '.join(sorted(_CHANGEABLE))}. "
                 "A tier is changed with promote, a pin with pin and unpin."
             )
-        node = self._one(id)
+        text = self._changed(id, changes).text
+        model = self._model
+        found: Mapping[str, Vector] = {}
+        if self._spec is not None and "text" in changes and text.strip():
+            found = yield from self._embedding({text: 0}, None)
+        with self._engine.transaction():
+            node = self._changed(id, changes)  # as it is now: others may have written while the text was embedded
+            vector = found.get(node.text)
+            self._adopt([] if vector is None else [vector], model)
+            self._put([(node, vector)])
+            return self._stored(id)
+
+    def _changed(self, id: str, changes: Mapping[str, Any]) -> Node:
+        """Return a node as a call of `update` makes it."""
         if changes.get("metadata", ...) is None:
             changes = {**changes, "metadata": {}}
-        changed = checked_node(replace(node, **changes), f"Node {id!r}")
-        yield from self._storing([changed], None, compute_embedding=True, progress=None)
-        return self._one(id)
+        return checked_node(replace(self._stored(id), **changes), f"Node {id!r}")
 
-    def _one(self, id: str) -> Node:
-        if found := self.get([id]):
+    def _stored(self, id: str) -> Node:
+        if found := self._engine.get(checked_ids([id])):
             return found[0]
         raise NodeNotFoundError(f"There is no node {id!r} in namespace {self.namespace!r}.")
 
@@ -592,6 +631,8 @@ class Memory:
         """
         self.lifecycle.catch_up()
         scope = Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived))
+        if after is not None and not checked_ids([after]):
+            raise NodeNotFoundError(f"There is no node {after!r} to go on after; start again without `after`.")
         return self._engine.select(scope, limit=checked_count("limit", limit), after=after)
 
     def count(self, *, where: Where = None, tiers: Iterable[Tier] | None = None, include_archived: bool = False) -> int:
@@ -690,7 +731,7 @@ class Memory:
             vector = _query_vector(embedding, dimensions)
         elif weight > 0 and dimensions is not None and query and query.strip():
             answer = yield Wanted((query.encode("utf-8", "replace").decode(),), is_query=True)
-            self._check_length(answer)
+            self._check_vectors(answer, self._model)
             vector = answer[0] if answer.any() else None
         wanted = k if mmr is None else max(k, _fetched(k) if fetch_k is None else checked_count("fetch_k", fetch_k))
         with self._engine.reading():
@@ -966,14 +1007,27 @@ def _scope(
 def _query_vector(embedding: Any, dimensions: int | None) -> Vector | None:
     """Return the vector of a question as float32; None if it is zero, which has no direction to compare."""
     try:
-        vector = np.asarray(embedding, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(embedding)
+    except ValueError as error:
         raise InvalidQueryError(f"embedding is no list of numbers: {error}") from error
-    if vector.ndim != 1 or not np.isfinite(vector).all():
+    if given.ndim != 1 or given.dtype.kind not in "fiu":
+        raise InvalidQueryError("embedding must be one list of numbers.")
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite
+        vector = given.astype(np.float32)
+    if not np.isfinite(vector).all():
         raise InvalidQueryError("embedding must be one list of finite numbers.")
     if dimensions is not None and len(vector) != dimensions:
         raise InvalidQueryError(f"embedding: expected {dimensions} numbers, got {len(vector)}.")
     return vector if vector.any() else None
+
+
+def _is_zero(answer: object) -> bool:
+    """Return whether an embedder's answer is one vector of zeros."""
+    try:
+        vector = np.asarray(answer)
+    except ValueError:  # lists of different lengths in it
+        return False
+    return vector.ndim == 1 and vector.size > 0 and vector.dtype.kind in "fiu" and not vector.any()
 
 
 def _raw(score: float) -> float | None:

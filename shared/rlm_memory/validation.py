@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import uuid
@@ -99,17 +100,19 @@ def _expect_text(value: object, name: str) -> None:
 
 
 def _expect_json(metadata: object, name: str) -> None:
-    """Refuse metadata that would not come back from JSON as it is."""
+    """Refuse metadata that would not come back from JSON as it is, or not everywhere: a deep stack reads less depth."""
     if not isinstance(metadata, Mapping):
         raise InvalidNodeError(f"{name} is {type(metadata).__name__}; expected a dict.")
-    try:
+    sound = False
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # which entry it is, is found below
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
         text.encode()
-        if json.loads(text) == metadata:
+        sound = json.loads(text) == metadata
+        if sound and text.count("{") + text.count("[") <= _MAX_DEPTH:
             return
-    except (TypeError, ValueError, RecursionError):
-        pass  # which entry it is, is found below
-    raise InvalidNodeError(_fault(metadata, name, depth=0) or f"{name} does not come back from JSON as it is.")
+    fault = _fault(metadata, name, depth=0)
+    if fault or not sound:
+        raise InvalidNodeError(fault or f"{name} does not come back from JSON as it is.")
 
 
 def _fault(value: object, path: str, depth: int) -> str | None:

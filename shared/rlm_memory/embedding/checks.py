@@ -71,7 +71,7 @@ def checked(vectors: object, count: int, dimensions: int | None, positions: Sequ
     unusable = np.flatnonzero(~((squares >= np.finfo(np.float32).tiny) & (squares < np.inf)))
     if unusable.size:
         item, fault = items[unusable[0]], _fault_of_numbers(rows[unusable[0]])
-        raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.")
+        raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.", [item])
     return matrix
 
 

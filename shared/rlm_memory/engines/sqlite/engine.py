@@ -448,7 +448,7 @@ class SQLiteEngine:
             if meta.get("new_model") != model:  # what another model has left behind is of no use
                 connection.execute("DELETE FROM new_vectors")
                 connection.execute(statements.PUT_META, ("new_model", model))
-            return rows_of(connection, statements.SELECT_OUTDATED, (limit,))
+            return rows_of(connection, statements.SELECT_OUTDATED, (statements.BLANKS, limit))
 
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         rows = [
@@ -456,11 +456,21 @@ class SQLiteEngine:
             for key, text, vector in zip(keys, texts, unit(vectors), strict=True)
         ]
         with self._database.transaction() as connection:
-            if dict(rows_of(connection, statements.SELECT_META)).get("new_model") == model:
-                connection.executemany(statements.PUT_NEW_VECTOR, rows)
+            self._expect_change_to(connection, model)
+            connection.executemany(statements.PUT_NEW_VECTOR, rows)
+
+    def _expect_change_to(self, connection: apsw.Connection, model: str) -> None:
+        """Refuse to go on with a change of the model that somebody else has finished, or taken over with another."""
+        begun = dict(rows_of(connection, statements.SELECT_META)).get("new_model")
+        if begun != model:
+            doing = "has finished one" if begun is None else f"has begun one to {begun!r}"
+            raise EmbeddingMismatchError(
+                f"{self.location}: the change to {model!r} cannot go on, somebody else {doing} meanwhile."
+            )
 
     def replace_vectors(self, *, model: str, dimensions: int) -> None:
         with self._database.transaction() as connection:
+            self._expect_change_to(connection, model)
             connection.execute("DROP TABLE IF EXISTS node_embeddings")
             connection.execute("DELETE FROM vector_signs")
             layout = self._create_vectors(connection, dimensions)

@@ -258,8 +258,10 @@ SELECT_REFUSAL: Final = (
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"
 SELECT_OUTDATED: Final = (
     "SELECT n.node, n.text FROM nodes n LEFT JOIN new_vectors v ON v.node = n.node AND v.text_hash = n.text_hash "
-    "WHERE n.place IS NOT NULL AND v.node IS NULL LIMIT ?"
+    "WHERE n.place IS NOT NULL AND v.node IS NULL AND trim(n.text, ?) <> '' LIMIT ?"
 )
+# What str.strip takes away: a text of these alone is not sent to an embedder, though a caller may have given a vector.
+BLANKS: Final = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 PUT_NEW_VECTOR: Final = "INSERT OR REPLACE INTO new_vectors (node, text_hash, vector) VALUES (?, ?, ?)"
 FORGET_PLACES: Final = "UPDATE nodes SET place = NULL WHERE place IS NOT NULL"
 SELECT_NEW_VECTORS: Final = (
