@@ -59,7 +59,7 @@ trees = st.recursive(values, _containers, max_leaves=25)
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Any:
-    """Draw a tree, then graft parts of it into others of its parts: sharing, and cycles where a part is put into itself."""
+    """Draw a tree, then graft parts of it into others: they are shared, and cycles where one is put into itself."""
     root = [draw(trees), draw(trees)]
     mutable: list[Any] = [root]
     everything: list[Any] = []

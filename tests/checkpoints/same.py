@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 _ABSENT = object()
+_PATH_SHOWN = 500
+_WITHOUT_IDENTITY = (str, int, float, bytes, complex, type(None))
+_FUNCTION_PARTS = ("name", "qualname", "doc", "defaults", "kwdefaults", "annotations", "dict")
 
 
 def difference(left: Any, right: Any) -> str | None:
@@ -38,6 +41,7 @@ def difference(left: Any, right: Any) -> str | None:
         if problem is not None:
             return f"{path}: {problem}"
         mine, theirs = _parts(one), _parts(two)
+        path = path if len(path) < _PATH_SHOWN else path[:_PATH_SHOWN] + "…"
         todo += [(f"{path}{name}", a, b) for (name, a), (_, b) in zip_longest(mine, theirs, fillvalue=("[?]", _ABSENT))]
     return None
 
@@ -50,9 +54,7 @@ def _same_type(one: Any, two: Any) -> bool:
 
 
 def _has_identity(value: Any) -> bool:
-    return not isinstance(
-        value, (str, int, float, bytes, complex, type(None), types.ModuleType, types.BuiltinFunctionType)
-    )
+    return not isinstance(value, (*_WITHOUT_IDENTITY, types.ModuleType, types.BuiltinFunctionType))
 
 
 def _value_problem(one: Any, two: Any) -> str | None:
@@ -120,24 +122,13 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         case list() | tuple() | deque():
             return [*((f"[{index}]", item) for index, item in enumerate(value)), *_attributes(value)]
         case set() | frozenset():
-            return [
-                (f"{{{index}}}", item)
-                for index, item in enumerate(sorted(value, key=lambda each: f"{type(each)}{each!r}"))
-            ]
+            members = sorted(value, key=lambda member: f"{type(member)}{member!r}")
+            return [(f"{{{index}}}", item) for index, item in enumerate(members)]
         case np.ndarray() if value.dtype.hasobject and value.dtype.names is None:
             return [(f".flat[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
         case types.FunctionType():
-            names = (
-                "__name__",
-                "__qualname__",
-                "__doc__",
-                "__defaults__",
-                "__kwdefaults__",
-                "__annotations__",
-                "__dict__",
-            )
-            cells = value.__closure__ or ()
-            return [*((f".{name}", getattr(value, name)) for name in names), *(("<cell>", cell) for cell in cells)]
+            parts = [(f".__{name}__", getattr(value, f"__{name}__")) for name in _FUNCTION_PARTS]
+            return [*parts, *(("<cell>", cell) for cell in value.__closure__ or ())]
         case types.CellType():
             return [("", value.cell_contents)]
         case types.BuiltinFunctionType():

@@ -55,7 +55,9 @@ def make_directory(path: Path) -> None:
         CheckpointWriteError: the disk refused.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):  # mkdir gives its mode to the last of new folders alone
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise CheckpointWriteError(f"The folder {path} cannot be made: {error}.") from error
 

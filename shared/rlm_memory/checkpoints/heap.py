@@ -168,7 +168,7 @@ def _labelled(path: str, node: Node) -> Iterator[tuple[str, Slot]]:
     if isinstance(slots, dict):
         yield from ((f"{path}[{key!r}]", slot) for key, slot in slots.items())
     elif tag == "map":
-        for key, slot in zip(slots[::2], slots[1::2], strict=True):
+        for key, slot in zip((slots or ())[::2], (slots or ())[1::2], strict=False):  # it may be malformed
             name = repr(key) if type(key) is not list else "<key>"
             yield f"{path}<key>", key
             yield f"{path}[{name}]", slot

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +103,7 @@ class RLMSession:
         self._saved_turn: int | None = None
         self._saving = threading.RLock()
         self._sigterm_before: Any = None
-        self._at_exit: Callable[[], None] | None = None
+        self._started = False
 
     # Turns
 
@@ -385,31 +384,23 @@ class RLMSession:
 
     def start(self) -> None:
         """Take a first checkpoint, so that the input is safe before work starts, and save when the process stops."""
-        if self._at_exit is not None:
+        if self._started:
             return
         if self._last_checkpoint is None:
             self.checkpoint(reason="start")
-        own = weakref.ref(self)
-
-        def at_exit() -> None:
-            session = own()
-            if session is not None:
-                session._save_quietly("exit")
-
-        self._at_exit = at_exit
-        atexit.register(at_exit)
+        self._started = True
+        atexit.register(self._save_quietly, "exit")  # keeps the session alive until it is closed
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self._sigterm_before = signal.signal(signal.SIGTERM, _exit_on_signal)
 
     def close(self, *, reason: str = "end") -> None:
         """Take a last checkpoint and stop watching the process; the store stays usable."""
         try:
-            if self._at_exit is not None:
+            if self._started:
                 self.checkpoint(reason=reason)
         finally:
-            if self._at_exit is not None:
-                atexit.unregister(self._at_exit)
-                self._at_exit = None
+            self._started = False
+            atexit.unregister(self._save_quietly)
             if self._sigterm_before is not None:
                 signal.signal(signal.SIGTERM, self._sigterm_before)
                 self._sigterm_before = None

@@ -87,8 +87,8 @@ def _write_decimal(value: Decimal, _: Writer) -> Parts:
     return None, str(value)
 
 
-def _write_fraction(value: Fraction, writer: Writer) -> Parts:
-    return [writer.slot(value.numerator), writer.slot(value.denominator)], None
+def _write_fraction(value: Fraction, _: Writer) -> Parts:
+    return None, [hex(value.numerator), hex(value.denominator)]
 
 
 def _write_uuid(value: uuid.UUID, _: Writer) -> Parts:
@@ -240,7 +240,7 @@ KINDS = (
         tag="Fraction",
         types=(Fraction,),
         write=_write_fraction,
-        build=lambda slots, _, __: Fraction(*slots),
+        build=lambda _, data, __: Fraction(int(data[0], 16), int(data[1], 16)),
     ),
     Kind(tag="UUID", types=(uuid.UUID,), write=_write_uuid, build=_build_uuid),
     Kind(tag="path", types=tuple(_PATHS.values()), write=_write_path, build=_build_path),

@@ -1,0 +1,1 @@
+"""Checkpoints: tests, and what they share."""
