@@ -69,6 +69,10 @@ class Lifecycle:
                     self._timer.daemon = True  # a process that ends does not wait: what is queued outlives it
                     self._timer.start()
 
+    def as_written(self, ids: Sequence[str]) -> list[Node]:
+        """Return nodes as they are in the store, without writing down first what is queued."""
+        return self._engine.get(ids)
+
     def _settle_in_background(self) -> None:
         try:
             self.settle()

@@ -250,6 +250,11 @@ class Memory:
         """Where the store is: the absolute path of its file, or ":memory:"."""
         return self._engine.location
 
+    @property
+    def read_only(self) -> bool:
+        """Whether the store was opened for reading alone."""
+        return bool(self._settings["read_only"])
+
     # -- embedding ----------------------------------------------------------------------------------------------
 
     @property
@@ -743,7 +748,7 @@ class Memory:
                 k=wanted,
             )
             hits = self._hits(found, weight, least, wanted, k, mmr)
-        if session is not None and not self._settings["read_only"]:
+        if session is not None and not self.read_only:
             self._session_of(session).record(hits)
         return hits
 

@@ -43,17 +43,20 @@ class Session:
     def record_access(self, ids: str | Iterable[str], *, turn: int | None = None, run_id: str | None = None) -> None:
         """Report that nodes were handed to a reader; unknown ids are passed over.
 
-        It waits for nobody, and survives the process: the report is written down in the background.
+        It waits for nobody, and survives the process: the report is written down in the background. A store that is
+        open for reading keeps none.
 
         Args:
             ids: The nodes.
             turn: The turn they belong to; a new one unless given.
             run_id: The run of the framework they were used in, so that its outcome can be told apart.
         """
-        self.record(self._memory.get(checked_ids(ids)), turn=turn, run_id=run_id)
+        self.record(self._memory.lifecycle.as_written(checked_ids(ids)), turn=turn, run_id=run_id)
 
     def record(self, found: Sequence[Node | Hit], *, turn: int | None = None, run_id: str | None = None) -> None:
         """Report nodes or hits that were handed to a reader, with the confidence they had: see `record_access`."""
+        if self._memory.read_only:
+            return
         nodes = [item.node if isinstance(item, Hit) else item for item in found]
         self._memory.lifecycle.track(
             Tracked(
