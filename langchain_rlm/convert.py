@@ -34,7 +34,8 @@ class Narrowing(TypedDict, total=False):
 
     `filter`: see `rlm_memory.filters`. `tiers`, `types`: all but the archive, and all, unless given.
     `include_archived`: search the archive too. `min_confidence`: leave out what is less sure. `score_threshold`: leave
-    out what has less relevance, see `RLMVectorStore.similarity_search_with_relevance_scores`.
+    out what has less relevance, see `RLMVectorStore.similarity_search_with_relevance_scores`. `session_id`: the session
+    that uses what is found, see `Memory.session`.
     """
 
     filter: Filter | Mapping[str, Any] | None
@@ -43,6 +44,7 @@ class Narrowing(TypedDict, total=False):
     include_archived: bool
     min_confidence: float | None
     score_threshold: float | None
+    session_id: str | None
 
 
 class SearchOptions(Narrowing, total=False):
@@ -54,7 +56,7 @@ class SearchOptions(Narrowing, total=False):
     alpha: float | None
 
 
-_SEARCH: Final = {"filter": "where", "score_threshold": "min_relevance"}
+_SEARCH: Final = {"filter": "where", "score_threshold": "min_relevance", "session_id": "session"}
 """LangChain's words for those of `Memory.search`; the others are the same."""
 
 

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
 from pydantic import ConfigDict
 
 from langchain_rlm.convert import EmbeddingLike, SearchOptions, from_hit, to_memory, to_search
 from rlm_memory import AsyncMemory, Memory
 from rlm_memory.errors import InvalidInputError
 
+_SESSION_KEYS = ("session_id", "thread_id")
 
-class RLMRetriever(BaseRetriever):
+
+class SessionRetriever(BaseRetriever):
+    """A retriever that knows which session its run belongs to."""
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Return the documents found for a question; see LangChain's own."""
+        return super().invoke(input, with_session(config), **kwargs)
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Await what `invoke` returns."""
+        return await super().ainvoke(input, with_session(config), **kwargs)
+
+
+class RLMRetriever(SessionRetriever):
     """Finds what a memory has about a question, by meaning and by words.
 
     Setup:
@@ -30,6 +46,9 @@ class RLMRetriever(BaseRetriever):
             The weight of meaning against words, from 0 (words alone) to 1 (vectors alone); the memory's unless given.
         filter, tiers, types, include_archived, min_confidence, score_threshold
             Which documents, see `Narrowing`.
+        session_id: str | None
+            The session that uses what is found, see `Memory.session`; without it, the `session_id` or `thread_id` of
+            the run's configuration, if there is one. A run that has an `RLMCallbackHandler` leaves it to that.
         scores_key: str | None
             A metadata key that gets the scores of each document; by default the metadata is what was added.
 
@@ -71,6 +90,7 @@ class RLMRetriever(BaseRetriever):
     include_archived: bool = False
     min_confidence: float | None = None
     score_threshold: float | None = None
+    session_id: str | None = None
     scores_key: str | None = None
 
     # a keyword that is misspelled must not be a filter that is not there
@@ -106,20 +126,42 @@ class RLMRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        arguments, scores_key = self._arguments(kwargs)
+        arguments, scores_key = self._arguments(kwargs, run_manager)
         return [from_hit(hit, scores_key) for hit in self.memory.search(query, **arguments)]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        arguments, scores_key = self._arguments(kwargs)
+        arguments, scores_key = self._arguments(kwargs, run_manager)
         return [from_hit(hit, scores_key) for hit in await AsyncMemory(self.memory).search(query, **arguments)]
 
-    def _arguments(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    def _arguments(self, kwargs: dict[str, Any], run: RunManager) -> tuple[dict[str, Any], str | None]:
         """Return the arguments of the search, and the metadata key for the scores."""
         options = {name: getattr(self, name) for name in SearchOptions.__annotations__} | kwargs
+        options["session_id"] = session_of(run, self.memory, options["session_id"])
         k, scores_key = options.pop("k", self.k), options.pop("scores_key", self.scores_key)
         return {"k": k, **to_search(options)}, scores_key
+
+
+RunManager: TypeAlias = AsyncCallbackManagerForRetrieverRun | CallbackManagerForRetrieverRun
+
+
+def session_of(run: RunManager, memory: Memory, session_id: str | None) -> str | None:
+    """Return the session that a retrieval reports to: the one that was named, else the one its run belongs to.
+
+    None where there is none, and where a handler of the run tells the memory of what is found: once is enough.
+    """
+    if any(getattr(handler, "memory", None) is memory for handler in run.handlers):
+        return None
+    return session_id or next((run.metadata[key] for key in _SESSION_KEYS if run.metadata.get(key)), None)
+
+
+def with_session(config: RunnableConfig | None) -> RunnableConfig:
+    """Return a configuration that names its session in its metadata too: what is configurable reaches no retriever."""
+    config = ensure_config(config)
+    configurable, metadata = config.get("configurable", {}), config.get("metadata", {})
+    named = {key: str(configurable[key]) for key in _SESSION_KEYS if configurable.get(key) and key not in metadata}
+    return cast("RunnableConfig", {**config, "metadata": {**named, **metadata}}) if named else config
 
 
 def traced(params: LangSmithRetrieverParams, memory: Memory) -> LangSmithRetrieverParams:

@@ -25,7 +25,7 @@ from langchain_rlm.convert import (
     to_memory,
     to_search,
 )
-from langchain_rlm.retriever import traced
+from langchain_rlm.retriever import RunManager, SessionRetriever, session_of, traced
 from rlm_memory import AsyncMemory, Hit, Memory
 from rlm_memory.errors import InvalidInputError
 
@@ -85,8 +85,8 @@ class RLMVectorStore(VectorStore):
 
     Search with filter:
         The dialect of `rlm_memory.filters`, the same in every search; `node.tier` and the like are columns of the
-        memory. `tiers`, `types`, `include_archived`, `min_confidence` and `score_threshold` are keywords of every
-        search too. One that is not known is a TypeError.
+        memory. `tiers`, `types`, `include_archived`, `min_confidence`, `score_threshold` and `session_id` are keywords
+        of every search too. One that is not known is a TypeError.
 
         >>> store.similarity_search("tea", filter={"who": {"$in": ["Bo", "Eve"]}})
         []
@@ -517,7 +517,7 @@ class RLMVectorStore(VectorStore):
         return RLMVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)
 
 
-class RLMVectorStoreRetriever(VectorStoreRetriever):
+class RLMVectorStoreRetriever(SessionRetriever, VectorStoreRetriever):
     """What `RLMVectorStore.as_retriever` returns: LangChain's, with `search_type="hybrid"` as well."""
 
     allowed_search_types: ClassVar[Collection[str]] = (*VectorStoreRetriever.allowed_search_types, "hybrid")
@@ -531,12 +531,18 @@ class RLMVectorStoreRetriever(VectorStoreRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return self.vectorstore.search(query, self.search_type, **{**self.search_kwargs, **kwargs})
+        return self.vectorstore.search(query, self.search_type, **self._arguments(kwargs, run_manager))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        return await self.vectorstore.asearch(query, self.search_type, **{**self.search_kwargs, **kwargs})
+        return await self.vectorstore.asearch(query, self.search_type, **self._arguments(kwargs, run_manager))
+
+    def _arguments(self, kwargs: dict[str, Any], run: RunManager) -> dict[str, Any]:
+        arguments = {**self.search_kwargs, **kwargs}
+        memory = cast("RLMVectorStore", self.vectorstore).memory
+        session_id = session_of(run, memory, arguments.get("session_id"))
+        return {**arguments, "session_id": session_id}
 
 
 def _by_relevance(hits: list[Hit]) -> list[tuple[Document, float]]:
