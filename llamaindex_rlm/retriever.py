@@ -42,6 +42,7 @@ class RLMRetriever(BaseRetriever):
         min_relevance: float | None = None,
         include_archived: bool = False,
         mmr_threshold: float | None = None,
+        session_id: str | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -60,6 +61,7 @@ class RLMRetriever(BaseRetriever):
             min_relevance: Leave out nodes that are less relevant than this, see `Memory.search`.
             include_archived: Search the archive too.
             mmr_threshold: Choose for diversity: 1 is relevance alone, 0 diversity alone.
+            session_id: The session that uses what is found, see `Memory.session`.
             callback_manager: LlamaIndex's.
             object_map: What index nodes lead to, by their index_id.
             objects: The same as a list of index nodes that hold it.
@@ -79,6 +81,7 @@ class RLMRetriever(BaseRetriever):
             "min_relevance": min_relevance,
             "include_archived": include_archived,
             "mmr": mmr_threshold,
+            "session": session_id,
         }
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
 

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -29,7 +30,12 @@ from rlm_memory import AsyncMemory, Embedder, Hit, Memory, Node
 from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, InvalidQueryError
 
 _COLUMNS: Final = frozenset({"type", "subtype", "tier", "confidence", "provenance"})
-_SEARCH_OPTIONS: Final = frozenset({"tiers", "types", "min_confidence", "min_relevance", "include_archived"})
+_SEARCH_OPTIONS: Final = {
+    "tiers": "tiers", "types": "types", "min_confidence": "min_confidence", "min_relevance": "min_relevance",
+    "include_archived": "include_archived", "session_id": "session",
+}  # fmt: skip
+"""The keywords of a query, and what `Memory.search` calls them."""
+
 _MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_k", "mmr_prefetch_factor"})
 
 
@@ -215,9 +221,10 @@ class RLMVectorStore(BasePydanticVectorStore):
 
         Args:
             query: The query. Its filters may also be those of `rlm_memory.filters`.
-            **kwargs: tiers, types, min_confidence, min_relevance and include_archived of `Memory.search`; for MMR
-                `mmr_threshold`, if the query has none, and either `mmr_prefetch_k`, how many of the best to choose
-                from, or `mmr_prefetch_factor`, how many times `similarity_top_k`.
+            **kwargs: tiers, types, min_confidence, min_relevance and include_archived of `Memory.search`; `session_id`,
+                the session that uses what is found, see `Memory.session`; for MMR `mmr_threshold`, if the query has
+                none, and either `mmr_prefetch_k`, how many of the best to choose from, or `mmr_prefetch_factor`, how
+                many times `similarity_top_k`.
 
         Raises:
             InvalidQueryError: The mode is none of these, or needs what the query does not have.
@@ -234,8 +241,8 @@ class RLMVectorStore(BasePydanticVectorStore):
 
     def _search(self, query: VectorStoreQuery, options: dict[str, Any]) -> _Search:
         """Return what to ask the memory."""
-        _expect_known(options, _SEARCH_OPTIONS | _MMR_OPTIONS, "query")
-        shared = {name: value for name, value in options.items() if name in _SEARCH_OPTIONS}
+        _expect_known(options, _MMR_OPTIONS | _SEARCH_OPTIONS.keys(), "query")
+        shared = {_SEARCH_OPTIONS[name]: value for name, value in options.items() if name in _SEARCH_OPTIONS}
         shared["where"] = to_condition(
             query.filters, node_ids=self._restricting(query.node_ids), doc_ids=query.doc_ids or None
         )
@@ -346,7 +353,7 @@ def _prepared(nodes: Sequence[BaseNode], columns: dict[str, Any]) -> tuple[list[
     return [to_record(node, **columns) for node in nodes], [node.embedding for node in nodes]
 
 
-def _expect_known(options: dict[str, Any], known: frozenset[str], method: str) -> None:
+def _expect_known(options: dict[str, Any], known: AbstractSet[str], method: str) -> None:
     # one that is misspelled would be a restriction that does not restrict
     if unknown := sorted(options.keys() - known):
         raise TypeError(
