@@ -13,8 +13,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | awk -F: '{ printf "make %-8s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.ready-demo ## store Python's language reference and search it: no key, no network
-	@$(BIN)/rlm-memory demo
+demo: $(VENV)/.ready-demo ## search Python's language reference, ask it through both frameworks: no key, no network
+	@folder=$$(mktemp -d) && store=$$folder/memory.db && $(BIN)/rlm-memory --db $$store demo && \
+	  $(BIN)/python -m langchain_rlm.demo $$store && $(BIN)/python -m llamaindex_rlm.demo $$store
 
 test: $(VENV)/.ready-dev ## run all tests
 	$(BIN)/python -m pytest
@@ -40,7 +41,7 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/.created
 
 $(VENV)/.ready-demo: pyproject.toml $(VENV)/.created
 	@echo "Installing rlm-memory with all that its demo needs (once, a minute at most)"
-	@$(BIN)/python -m pip install -qq --editable '.[cli,offline]'
+	@$(BIN)/python -m pip install -qq --editable '.[cli,offline,langchain,llamaindex]'
 	@touch $@
 
 # The second way is for systems whose venv comes without pip, Debian's for one.

@@ -1,7 +1,7 @@
 """A LlamaIndex query engine on a store that LangChain has written to: `python -m llamaindex_rlm.demo STORE`.
 
-STORE is a store that `rlm-memory demo` and `langchain_rlm.demo` have made. The model is a stand-in that needs no key: it
-answers with the sentence of its context that has most words of the question. In its place goes any LLM.
+STORE is a store that `rlm-memory demo` and `langchain_rlm.demo` have made. The model is a stand-in that needs no key:
+it answers with the sentence of its context that has most words of the question. In its place goes any LLM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llamaindex_rlm.retriever import RLMRetriever
 from rlm_memory import Memory
 from rlm_memory.cli.passages import best_sentence
 
-QUESTION = "Which exceptions does an except clause with a star handle?"
+QUESTION = "When is the finally clause executed?"
 PROMPT = PromptTemplate("{context_str}\n{query_str}")
 
 

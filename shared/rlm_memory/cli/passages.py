@@ -88,3 +88,18 @@ def _resume(text: str, start: int, end: int, *, earliest: int, otherwise: int) -
             if start < first >= earliest:
                 return first
     return otherwise
+
+
+def best_sentence(text: str, question: str) -> str:
+    """Return the sentence of a text that has most of the longer words of a question, the first one of equals.
+
+    >>> best_sentence("Tea is hot. Ada likes tea with milk.", "What does Ada like in her tea, milk?")
+    'Ada likes tea with milk.'
+    """
+    asked = _long_words(question)
+    sentences = [" ".join(sentence.split()) for sentence in re.split(rf"(?<=[.!?])\s+|{_PARAGRAPH_END}", text)]
+    return max(sentences, key=lambda sentence: len(asked & _long_words(sentence)))
+
+
+def _long_words(text: str) -> set[str]:
+    return set(re.findall(r"\w{4,}", text.lower()))
