@@ -78,6 +78,7 @@ def _write_for_ever(root: Path, seed: int, acknowledged: int) -> NoReturn:
             session = RLMSession.restore("s", store=store, every=1, keep=3)
         except CheckpointNotFoundError:
             session = RLMSession("s", store=store, every=1, keep=3)
+            session.checkpoint(reason="start")
         while True:
             big = np.random.default_rng(session.turn).random(rng.choice([10, 20_000, 60_000]))
             state: dict[str, Any] = {"turn": session.turn + 1, "big": big, "sum": float(big.sum())}

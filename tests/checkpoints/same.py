@@ -122,7 +122,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         case list() | tuple() | deque():
             return [*((f"[{index}]", item) for index, item in enumerate(value)), *_attributes(value)]
         case set() | frozenset():
-            members = sorted(value, key=lambda member: f"{type(member)}{member!r}")
+            members = sorted(value, key=_order)
             return [(f"{{{index}}}", item) for index, item in enumerate(members)]
         case np.ndarray() if value.dtype.hasobject and value.dtype.names is None:
             return [(f".flat[{index}]", item) for index, item in enumerate(value.ravel().tolist())]
@@ -145,6 +145,16 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         case type() | types.ModuleType() | np.ndarray() | np.generic():
             return []
     return _attributes(value)
+
+
+def _order(member: Any) -> str:
+    """Return what sorts the members of a set; the repr of a set in a set has another order in each process."""
+    match member:
+        case frozenset():
+            return f"frozenset{sorted(map(_order, member))}"
+        case tuple():
+            return f"tuple{[*map(_order, member)]}"
+    return f"{type(member)}{member!r}"
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints.processes import command, environment
 from checkpoints.same import difference
-from checkpoints.table import TABLE, Row
+from checkpoints.table import TABLE, Row, markdown
 from rlm_memory.checkpoints import RLMCheckpoint
 from rlm_memory.checkpoints.sources import Sources
 
@@ -79,6 +79,10 @@ def test_a_file_that_nobody_vouches_for_gives_data_back_and_reports_the_rest(
     if missing(row):
         pytest.skip(f"{row.needs} is not installed")
     assert unsigned[row.name] == row.unsigned
+
+
+def test_the_table_of_the_documentation_is_the_one_that_is_proved_here() -> None:
+    assert Path(__file__).with_name("types.md").read_text(encoding="utf-8") == markdown()
 
 
 @pytest.mark.parametrize(

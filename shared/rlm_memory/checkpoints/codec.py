@@ -9,13 +9,11 @@ The kinds of values are in `rlm_memory.checkpoints.kinds`; this module knows onl
 from __future__ import annotations
 
 import base64
-import gc
 import json
 import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -33,6 +31,7 @@ from rlm_memory.checkpoints.heap import (
     find,
     is_text,
     node_number,
+    uncollected,
 )
 from rlm_memory.checkpoints.kinds import UNSAVED, kind_of, kind_tagged
 from rlm_memory.checkpoints.kinds.base import AnyKind, Later, MutableKind, Parts, UnrestorableError, UnsavableError
@@ -69,7 +68,7 @@ def encode(roots: Sequence[tuple[str, Any]], around: Surroundings | None = None)
 
     The labels begin the paths of the issues. `heap.roots` are in the order of the pairs.
     """
-    with _uncollected():
+    with uncollected():
         return Writer(around or Surroundings()).run(roots)
 
 
@@ -88,7 +87,7 @@ def decode(
     Raises:
         CheckpointDamagedError: the nodes do not hang together, or a blob is missing.
     """
-    with _uncollected():
+    with uncollected():
         return _decode(
             heap, labels, Reader(permissions or Permissions(), around or Surroundings(), blob or heap.blobs.__getitem__)
         )
@@ -119,18 +118,6 @@ def _reported(
     for path, slot in find(segment, roots, [slot for slot, _ in withheld]):
         value = reasons[json.dumps(slot)]
         yield Issue(path, value.unrestored_type, value.unrestored_reason, stage="load")
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: it would walk the growing heap again and again, a third of the time, for nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Writer:
@@ -362,11 +349,14 @@ class Reader:
         """Return the values of the roots, and every placeholder with the slot that it stands in."""
         if not isinstance(segment, list):
             raise CheckpointDamagedError("A segment is not a list of nodes.")
-        self._plans, self._withheld = [_plan(node) for node in segment], []
+        self._plans, self._withheld = [_plan(node, len(segment)) for node in segment], []
         self._objects = [_MISSING] * len(segment)
         self._begun = [False] * len(segment)
         self._named.clear()
+        self._build_trees()
         for root in roots:
+            if type(root) is list:
+                node_number(root, len(segment))
             self._restore(root)
         return [self.value(root) for root in roots], self._withheld
 
@@ -386,8 +376,8 @@ class Reader:
         return self._blob(content["blob"]) if isinstance(content, dict) else base64.b64decode(content, validate=True)
 
     def _peek(self, reference: Slot) -> Any:
-        number = node_number(reference, len(self._plans))
-        return self._find(reference) if number is None else self._objects[number]
+        number = reference[0]
+        return self._objects[number] if type(number) is int else self._find(reference)
 
     def _find(self, reference: Slot) -> Any:
         key = json.dumps(reference)
@@ -412,6 +402,23 @@ class Reader:
             case "global", str():
                 return self.permissions.find(name)
         raise NameRefusedError(f"the host did not provide {name or kind} this time")
+
+    def _build_trees(self) -> None:
+        """Make, from the last to the first, each node whose parts all come after it and are made.
+
+        The writer numbers parts after what they are in; only cycles, and what comes before because it is shared with
+        something earlier, are left to `_restore`.
+        """
+        begun = self._begun
+        for number in range(len(self._plans) - 1, -1, -1):
+            for part in self._plans[number].parts:
+                inner = part[0]
+                if type(inner) is int and (inner <= number or not begun[inner]):
+                    break
+            else:
+                begun[number] = True
+                self._make(number, self._plans[number])
+                self._close(number)
 
     def _restore(self, root: Slot) -> None:
         """Make everything that can be reached from a root.
@@ -446,16 +453,18 @@ class Reader:
                     still.append(number)
             if len(still) == len(waiting):
                 number = still.pop(0)
-                self._close(number)
+                if any(self._peek(part) is _MISSING for part in self._plans[number].parts):
+                    self._open.discard(number)
+                else:
+                    self._close(number)
                 lost = Unrestored(self._plans[number].tag, "what it holds and what holds it each need the other first")
                 self._withheld.append(([number], lost))
             waiting = still
 
     def _push(self, slots: Iterable[Slot], stack: list[tuple[_Step, int]]) -> None:
         for slot in slots:
-            number = node_number(slot, len(self._plans)) if type(slot) is list else None
-            if number is not None and not self._begun[number]:
-                stack.append((_Step.OPEN, number))
+            if type(slot) is list and type(slot[0]) is int and not self._begun[slot[0]]:
+                stack.append((_Step.OPEN, slot[0]))
 
     def _begin(self, step: _Step, number: int, stack: list[tuple[_Step, int]]) -> None:
         self._begun[number] = True
@@ -496,13 +505,12 @@ class Reader:
         """Tell whether the parts of a node are there, and filled where it looks into them."""
         plan = self._plans[number]
         kind = plan.kind
-        if kind is None:
-            return True
         if isinstance(kind, MutableKind) and kind.hashes and self._unfilled and not hash_now:
             return False
+        reads = kind is not None and kind.reads
         for part in plan.parts:
             inner = part[0]
-            if type(inner) is int and (self._objects[inner] is _MISSING or (kind.reads and inner in self._open)):
+            if type(inner) is int and (self._objects[inner] is _MISSING or (reads and inner in self._open)):
                 return False
         return True
 
@@ -527,9 +535,10 @@ class Reader:
         """Return the values of the slots, in a list or dict like theirs; theirs itself where they are all atoms."""
         if not plan.parts:
             return plan.slots
+        peek = self._peek
         if isinstance(plan.slots, dict):
-            return {key: self.value(slot) if type(slot) is list else slot for key, slot in plan.slots.items()}
-        return [self.value(slot) if type(slot) is list else slot for slot in plan.slots]
+            return {key: peek(slot) if type(slot) is list else slot for key, slot in plan.slots.items()}
+        return [peek(slot) if type(slot) is list else slot for slot in plan.slots]
 
     def _blobs_in(self, data: Any) -> dict[str, bytes]:
         blobs: dict[str, bytes] = {}
@@ -565,11 +574,14 @@ class Reader:
 _MISSING: Any = object()
 
 
-def _plan(node: Any) -> _Plan:
+def _plan(node: Any, size: int) -> _Plan:
     if isinstance(node, list) and 2 <= len(node) <= 3:
         tag, slots = node[0], node[1]
         if isinstance(tag, str) and (slots is None or isinstance(slots, (list, dict))):
-            return _Plan(tag, kind_tagged(tag), slots, node[2] if len(node) == 3 else None, children(slots))
+            parts = children(slots)
+            for part in parts:
+                node_number(part, size)
+            return _Plan(tag, kind_tagged(tag), slots, node[2] if len(node) == 3 else None, parts)
     raise CheckpointDamagedError(f"{str(node)[:80]} is not a node; expected [tag, slots, data].")
 
 
