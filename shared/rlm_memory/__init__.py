@@ -1,6 +1,7 @@
 """Long-term memory and checkpoints for agents, in one SQLite file, for LangChain, LangGraph and LlamaIndex at once."""
 
-from rlm_memory.aio import AsyncMemory
+from rlm_memory.aio import AsyncConversations, AsyncMemory
+from rlm_memory.conversations import Conversations
 from rlm_memory.embedding import Model2VecEmbedder, OpenAIEmbedder, WordLlamaEmbedder, resolve_embedder
 from rlm_memory.errors import RLMError
 from rlm_memory.memory import Memory
@@ -13,6 +14,7 @@ from rlm_memory.records import (
     Edge,
     Hit,
     LogEntry,
+    Message,
     Node,
     Problem,
     PromotionDecision,
@@ -24,14 +26,17 @@ from rlm_memory.sessions import Session
 
 __all__ = [
     "Access",
+    "AsyncConversations",
     "AsyncMemory",
     "CheckReport",
     "Condition",
+    "Conversations",
     "Edge",
     "Embedder",
     "Hit",
     "LogEntry",
     "Memory",
+    "Message",
     "Model2VecEmbedder",
     "Node",
     "OpenAIEmbedder",

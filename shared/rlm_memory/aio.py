@@ -13,6 +13,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Self, TypeVar
 
+from rlm_memory.conversations import Conversations
 from rlm_memory.memory import EmbedderSpec, Memory, Steps, Wanted, Where
 from rlm_memory.ports import Progress, Vector
 from rlm_memory.records import (
@@ -21,6 +22,8 @@ from rlm_memory.records import (
     Edge,
     Hit,
     LogEntry,
+    Message,
+    MessageStatus,
     Node,
     PromotionDecision,
     SessionRecord,
@@ -47,6 +50,7 @@ class AsyncMemory:
     def __init__(self, memory: Memory) -> None:
         """Await the methods of this memory, which may go on being used from other threads."""
         self.memory = memory
+        self.conversations = AsyncConversations(memory.conversations)
 
     @classmethod
     async def open(cls, location: str | PathLike[str] | None = None, **options: Any) -> Self:
@@ -215,6 +219,50 @@ class AsyncMemory:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class AsyncConversations:
+    """A store's `Conversations` whose methods are awaited; names, arguments and results are the same."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        """Await the methods of these conversations."""
+        self._conversations = conversations
+
+    async def keys(self) -> builtins.list[str]:
+        """See `Conversations.keys`."""
+        return await asyncio.to_thread(self._conversations.keys)
+
+    async def list(self, key: str, **options: Any) -> builtins.list[Message]:
+        """See `Conversations.list`."""
+        return await asyncio.to_thread(self._conversations.list, key, **options)
+
+    async def count(self, key: str, *, status: MessageStatus | None = None) -> int:
+        """See `Conversations.count`."""
+        return await asyncio.to_thread(self._conversations.count, key, status=status)
+
+    async def append(self, key: str, contents: Iterable[Any], **options: Any) -> builtins.list[Message]:
+        """See `Conversations.append`."""
+        return await asyncio.to_thread(self._conversations.append, key, contents, **options)
+
+    async def replace(self, key: str, contents: Iterable[Any], **options: Any) -> builtins.list[Message]:
+        """See `Conversations.replace`."""
+        return await asyncio.to_thread(self._conversations.replace, key, contents, **options)
+
+    async def archive_oldest(self, key: str, n: int) -> builtins.list[Message]:
+        """See `Conversations.archive_oldest`."""
+        return await asyncio.to_thread(self._conversations.archive_oldest, key, n)
+
+    async def delete_oldest(self, key: str, n: int) -> builtins.list[Message]:
+        """See `Conversations.delete_oldest`."""
+        return await asyncio.to_thread(self._conversations.delete_oldest, key, n)
+
+    async def delete(self, key: str, id: int | None = None, **options: Any) -> builtins.list[Message]:
+        """See `Conversations.delete`."""
+        return await asyncio.to_thread(self._conversations.delete, key, id, **options)
+
+    async def clear(self) -> int:
+        """See `Conversations.clear`."""
+        return await asyncio.to_thread(self._conversations.clear)
 
 
 def _advance(steps: Steps[T], answer: Vector | None) -> tuple[Wanted | None, T | None]:

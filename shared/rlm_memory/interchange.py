@@ -1,4 +1,7 @@
-"""Nodes as a file of JSON lines: a header, then one node a line, with its vector and the history of its use."""
+"""A namespace as a file of JSON lines: a header, its nodes, the messages of its conversations.
+
+A line is a node with its vector and the history of its use, or `{"message": …}`, in the order of the conversation.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ import numpy as np
 from rlm_memory.embedding import checked
 from rlm_memory.errors import EmbeddingError, EmbeddingMismatchError, InvalidInputError, InvalidNodeError
 from rlm_memory.ports import Engine, Scope, Vector
-from rlm_memory.records import Node
-from rlm_memory.validation import checked_node
+from rlm_memory.records import MESSAGE_STATUSES, Message, Node
+from rlm_memory.validation import checked_json, checked_key, checked_node
 
 FORMAT: Final = "rlm-memory nodes"
 VERSION: Final = 1
@@ -32,7 +35,7 @@ _TIMES: Final = ("created_at", "updated_at", "last_accessed")
 
 
 def write(engine: Engine, path: str | PathLike[str]) -> int:
-    """Write every node of the engine's namespace to a new file, of one state of the store; return how many.
+    """Write the engine's namespace to a new file, of one state of the store; return how many nodes.
 
     Raises:
         InvalidInputError: There is a file already.
@@ -53,11 +56,21 @@ def write(engine: Engine, path: str | PathLike[str]) -> int:
             for node, vector in zip(nodes, engine.vectors_of([node.id for node in nodes]), strict=True):
                 _write_line(file, _line_of(node, vector))
             count += len(nodes)
+        for key in engine.messages.keys():  # noqa: SIM118 - no dict
+            for message in engine.messages.select(key, status=None, limit=None, offset=0):
+                _write_line(file, {"message": _fields_of(message)})
         return count
 
 
 def _write_line(file: IO[str], value: dict[str, Any]) -> None:
     file.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _fields_of(message: Message) -> dict[str, Any]:
+    return {
+        "key": message.key, "status": message.status, "created_at": message.created_at.isoformat(),
+        "content": message.content,
+    }  # fmt: skip
 
 
 def _line_of(node: Node, vector: Vector | None) -> dict[str, Any]:
@@ -71,7 +84,7 @@ def _line_of(node: Node, vector: Vector | None) -> dict[str, Any]:
 
 
 def read(engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put) -> int:
-    """Hand every node of the file to `put`, all in one transaction; return how many.
+    """Hand every node of the file to `put` and keep its messages, all in one transaction; return how many nodes.
 
     Raises:
         InvalidInputError: A line cannot be read; nothing was written.
@@ -91,7 +104,15 @@ def read(engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put)
             engine.adopt(model=ours.model or model, dimensions=dimensions)
         count = 0
         batch: dict[str, tuple[Node, Vector | None]] = {}
+        keys: set[str] = set()
         for number, line in lines:
+            if isinstance(line, dict) and line.keys() == {"message"}:
+                message = _message_of(line["message"], f"Line {number}")
+                if message.key not in keys:
+                    keys.add(message.key)
+                    engine.messages.delete_all(key=message.key)
+                engine.messages.insert([message])
+                continue
             node, vector = _node_of(line, number, namespace, dimensions)
             batch[node.id] = node, vector
             count += 1
@@ -154,6 +175,19 @@ def _node_of(line: Any, number: int, namespace: str, dimensions: int | None) -> 
     except (TypeError, InvalidNodeError) as error:
         raise InvalidInputError(f"{name}: {error}") from error
     return node, None if encoded is None else _vector(encoded, dimensions, name)
+
+
+def _message_of(fields: Any, name: str) -> Message:
+    if not isinstance(fields, dict) or fields.keys() != {"key", "status", "created_at", "content"}:
+        raise InvalidInputError(f"{name}: a message has key, status, created_at and content, and nothing else.")
+    if fields["status"] not in MESSAGE_STATUSES:
+        raise InvalidInputError(f"{name}: unknown status {fields['status']!r}.")
+    try:
+        key, content = checked_key(fields["key"]), checked_json(fields["content"], "content")
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+    at = _time(fields["created_at"], f"{name}: created_at")
+    return Message(id=0, key=key, content=content, status=fields["status"], created_at=at)
 
 
 def _time(value: Any, name: str) -> datetime:

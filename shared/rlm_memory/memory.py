@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import numpy as np
 
 from rlm_memory import interchange
+from rlm_memory.conversations import Conversations
 from rlm_memory.embedding import OpenAIEmbedder, checked, embedder_model, resolve_embedder
 from rlm_memory.engines import open_engine
 from rlm_memory.errors import (
@@ -146,6 +147,7 @@ class Memory:
         self.namespace = namespace
         self.alpha = alpha
         self.lifecycle = Lifecycle(engine, policy, clock)
+        self.conversations = Conversations(engine, clock)
 
     @classmethod
     def open(
@@ -603,7 +605,10 @@ class Memory:
         return len(deleted)
 
     def clear(self) -> int:
-        """Delete every node of this namespace, archive and pinned ones too; return how many there were."""
+        """Delete every node of this namespace, archive and pinned ones too; return how many there were.
+
+        Conversations stay: `conversations.clear` deletes those.
+        """
         return self._delete(Scope())
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -927,7 +932,9 @@ class Memory:
         self._engine.compact()
 
     def export(self, path: str | PathLike[str]) -> int:
-        """Write this namespace to a new file of JSON lines, vectors and history included; return how many nodes.
+        """Write this namespace to a new file of JSON lines; return how many nodes.
+
+        With the nodes come their vectors and their use, and after them the conversations.
 
         Raises:
             InvalidInputError: There is a file already.
@@ -935,7 +942,9 @@ class Memory:
         return interchange.write(self._engine, path)
 
     def import_(self, path: str | PathLike[str]) -> int:
-        """Read nodes from a file that `export` wrote, all or none, replacing those whose id is known; return how many.
+        """Read a file that `export` wrote, all of it or none; return how many nodes.
+
+        A node whose id is known is replaced, and a conversation whose key is known, as a whole.
 
         Raises:
             InvalidInputError: A line is not of that format; the message names it, nothing was written.

@@ -20,6 +20,8 @@ from rlm_memory.records import (
     CheckReport,
     Edge,
     LogEntry,
+    Message,
+    MessageStatus,
     Node,
     PromotionDecision,
     SessionRecord,
@@ -125,6 +127,11 @@ class Engine(Protocol):
     @property
     def ledger(self) -> Ledger:
         """What keeps sessions, tiers and the log of the same namespace."""
+        ...
+
+    @property
+    def messages(self) -> MessageStore:
+        """What keeps the conversations of the same namespace."""
         ...
 
     def transaction(self, *, wait: bool = True) -> AbstractContextManager[object]:
@@ -381,4 +388,43 @@ class Ledger(Protocol):
 
     def was_refused(self, decision: PromotionDecision) -> bool:
         """Return whether the log has this refusal of this session already."""
+        ...
+
+
+class MessageStore(Protocol):
+    """Keeps the conversations of one namespace: messages under keys, in the order they were added.
+
+    Every method is safe to call from any thread. Writes are made within the engine's `transaction`, or are one each.
+    """
+
+    def keys(self) -> list[str]:
+        """Return the keys that have messages, sorted."""
+        ...
+
+    def select(self, key: str, *, status: MessageStatus | None, limit: int | None, offset: int) -> list[Message]:
+        """Return the messages under a key, the oldest first."""
+        ...
+
+    def get(self, key: str, id: int) -> Message | None:
+        """Return one message, None if the key has no such one."""
+        ...
+
+    def count(self, key: str, *, status: MessageStatus | None) -> int:
+        """Return how many messages a key has."""
+        ...
+
+    def insert(self, messages: Sequence[Message]) -> list[Message]:
+        """Add messages and return them with the ids they get, each greater than all before."""
+        ...
+
+    def set_status(self, ids: Sequence[int], status: MessageStatus) -> None:
+        """Give messages another status."""
+        ...
+
+    def delete(self, ids: Sequence[int]) -> None:
+        """Delete messages."""
+        ...
+
+    def delete_all(self, *, key: str | None) -> int:
+        """Delete the messages under a key, or under every key; return how many there were."""
         ...

@@ -10,10 +10,12 @@ from typing import Any, Literal, TypeAlias, get_args
 NodeType: TypeAlias = Literal["entity", "fact", "experience", "decision", "snippet"]
 Tier: TypeAlias = Literal["task", "session", "longterm", "archive"]
 VectorStorage: TypeAlias = Literal["float32", "int8", "bit"]
+MessageStatus: TypeAlias = Literal["active", "archived"]
 
 NODE_TYPES: tuple[NodeType, ...] = get_args(NodeType)
 TIERS: tuple[Tier, ...] = get_args(Tier)
 """From the first to the last: a promotion moves to the right."""
+MESSAGE_STATUSES: tuple[MessageStatus, ...] = get_args(MessageStatus)
 VECTOR_STORAGES: tuple[VectorStorage, ...] = get_args(VectorStorage)
 
 
@@ -139,6 +141,20 @@ class Edge:
     source: str
     target: str
     kind: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation: a JSON value under a key.
+
+    `id` is a number of the store's own, greater for what was added later.
+    """
+
+    id: int
+    key: str
+    content: Any
+    status: MessageStatus
     created_at: datetime
 
 

@@ -100,19 +100,34 @@ def _expect_text(value: object, name: str) -> None:
 
 
 def _expect_json(metadata: object, name: str) -> None:
-    """Refuse metadata that would not come back from JSON as it is, or not everywhere: a deep stack reads less depth."""
     if not isinstance(metadata, Mapping):
         raise InvalidNodeError(f"{name} is {type(metadata).__name__}; expected a dict.")
+    if fault := _json_fault(metadata, name):
+        raise InvalidNodeError(fault)
+
+
+def checked_json(value: object, name: str) -> object:
+    """Return the value if it comes back from JSON as it is.
+
+    Raises:
+        InvalidInputError: It does not; the message names the entry that is at fault.
+    """
+    if fault := _json_fault(value, name):
+        raise InvalidInputError(fault)
+    return value
+
+
+def _json_fault(value: object, name: str) -> str | None:
+    """Tell why a value would not come back from JSON as it is, or not everywhere: a deep stack reads less depth."""
     sound = False
     with contextlib.suppress(TypeError, ValueError, RecursionError):  # which entry it is, is found below
-        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()
-        sound = json.loads(text) == metadata
+        sound = json.loads(text) == value
         if sound and text.count("{") + text.count("[") <= _MAX_DEPTH:
-            return
-    fault = _fault(metadata, name, depth=0)
-    if fault or not sound:
-        raise InvalidNodeError(fault or f"{name} does not come back from JSON as it is.")
+            return None
+    fault = _fault(value, name, depth=0)
+    return fault if fault or sound else f"{name} does not come back from JSON as it is."
 
 
 def _fault(value: object, path: str, depth: int) -> str | None:
@@ -158,6 +173,14 @@ def checked_namespace(namespace: object) -> str:
         raise InvalidInputError(f"namespace is {namespace!r}; expected a str of 1 to {MAX_NAMESPACE} characters.")
     _expect_text(namespace, "namespace")
     return namespace
+
+
+def checked_key(key: object) -> str:
+    """Return the key of a conversation if it can be one: any text."""
+    if not isinstance(key, str):
+        raise InvalidInputError(f"The key of a conversation is {key!r}; expected a str.")
+    _expect_text(key, "The key of a conversation")
+    return key
 
 
 def checked_session_id(session_id: object) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
+from rlm_memory.engines.sqlite.conversations import SQLiteMessages
 from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, field_rows
 from rlm_memory.engines.sqlite.index import NO_PLACE, IndexState, NodeIndex, Positions, node_range
 from rlm_memory.engines.sqlite.inspection import find_problems, measure
@@ -62,6 +63,7 @@ class SQLiteEngine:
         self._database = Database(location, read_only=read_only)
         self.location = self._database.location
         self.ledger = SQLiteLedger(self._database, namespace)
+        self.messages = SQLiteMessages(self._database, namespace)
         self._namespace = namespace
         self._lock = threading.Lock()
         self._bound = False

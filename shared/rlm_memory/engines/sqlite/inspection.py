@@ -80,6 +80,7 @@ def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Pr
     yield from _node_problems(connection)
     yield from _sum_problems(connection)
     yield from _log_problems(connection)
+    yield from _message_problems(connection)
     layout = read_layout(connection)
     if layout is not None:
         yield from _vector_problems(connection, layout)
@@ -149,6 +150,15 @@ def _log_problems(connection: apsw.Connection) -> Iterator[Problem]:
             for id, tier in connection.execute("SELECT id, tier FROM nodes WHERE namespace = ?", (number,)):
                 if tiers.get(id, "task") != tier:
                     yield Problem(f"node {id!r}", f"it is in {tier}, the log leads to {tiers.get(id, 'task')}")
+
+
+def _message_problems(connection: apsw.Connection) -> Iterator[Problem]:
+    """Yield messages of conversations that cannot be read."""
+    for message, key, content in connection.execute("SELECT message, key, content FROM messages"):
+        try:
+            json.loads(content)
+        except ValueError as error:
+            yield Problem(f"message {message} of conversation {key!r}", f"it is not JSON: {error}")
 
 
 def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Iterator[Problem]:

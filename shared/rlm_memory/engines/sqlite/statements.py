@@ -253,6 +253,24 @@ SELECT_REFUSAL: Final = (
     "SELECT 1 FROM promotion_log WHERE namespace = ? AND node_id = ? AND session_id = ? AND rule = ? AND moved = 0"
 )
 
+# -- conversations --------------------------------------------------------------------------------------------------
+
+SELECT_KEYS: Final = "SELECT DISTINCT key FROM messages WHERE namespace = ? ORDER BY key"
+SELECT_MESSAGES: Final = (
+    "SELECT message, key, status, at, content FROM messages "
+    "WHERE namespace = ? AND key = ? AND status IN (?, ?) ORDER BY message LIMIT ? OFFSET ?"
+)
+SELECT_MESSAGE: Final = (
+    "SELECT message, key, status, at, content FROM messages WHERE message = ? AND namespace = ? AND key = ?"
+)
+COUNT_MESSAGES: Final = "SELECT count(*) FROM messages WHERE namespace = ? AND key = ? AND status IN (?, ?)"
+INSERT_MESSAGE: Final = (
+    "INSERT INTO messages (namespace, key, status, at, content) VALUES (?, ?, ?, ?, ?) RETURNING message"
+)
+SET_MESSAGE_STATUS: Final = "UPDATE messages SET status = ? WHERE message = ? AND namespace = ?"
+DELETE_MESSAGE: Final = "DELETE FROM messages WHERE message = ? AND namespace = ?"
+DELETE_MESSAGES: Final = "DELETE FROM messages WHERE namespace = ?1 AND (?2 IS NULL OR key = ?2)"
+
 # -- a change of the embedding model, and the rebuilding of the vectors ------------------------------------------------
 
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"

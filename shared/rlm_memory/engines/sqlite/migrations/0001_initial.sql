@@ -210,3 +210,15 @@ END;
 CREATE TRIGGER promotion_log_keeps_words BEFORE UPDATE ON promotion_log BEGIN
     SELECT RAISE(ABORT, 'promotion_log is append-only');
 END;
+
+-- Conversations: what was said under a key, in the order of the numbers. They are no memories, and no rule touches them.
+CREATE TABLE messages (
+    message INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    key TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('active', 'archived')),
+    at INTEGER NOT NULL,
+    content TEXT NOT NULL                -- JSON
+) STRICT;
+
+CREATE INDEX messages_by_key ON messages (namespace, key, status, message);
