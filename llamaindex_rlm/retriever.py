@@ -14,6 +14,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llamaindex_rlm.convert import Filters, from_hit, to_filter
 from rlm_memory import AsyncMemory, Embedder, Memory
+from rlm_memory.errors import InvalidInputError
 
 
 class RLMRetriever(BaseRetriever):
@@ -68,8 +69,11 @@ class RLMRetriever(BaseRetriever):
             verbose: Print when the retriever follows an index node.
 
         Raises:
+            InvalidInputError: It is no memory.
             InvalidFilterError: The filters say something that has no meaning.
         """
+        if not isinstance(memory, Memory):
+            raise InvalidInputError(f"memory is {type(memory).__name__}; expected a Memory, as Memory.open returns it.")
         self.memory = memory
         self.similarity_top_k = similarity_top_k
         self.alpha = alpha

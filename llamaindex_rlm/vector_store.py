@@ -80,7 +80,16 @@ class RLMVectorStore(BasePydanticVectorStore):
     _memory: Memory = PrivateAttr()
 
     def __init__(self, memory: Memory) -> None:
-        """Use an opened memory, which stays the caller's to close."""
+        """Use an opened memory, which stays the caller's to close.
+
+        Raises:
+            InvalidInputError: It is no memory.
+        """
+        if not isinstance(memory, Memory):
+            raise InvalidInputError(
+                f"memory is {type(memory).__name__}; expected a Memory, as Memory.open returns it. "
+                "RLMVectorStore.from_params(path) opens one."
+            )
         super().__init__(path=memory.location, namespace=memory.namespace, alpha=memory.alpha)  # type: ignore[call-arg]  # the fields: pydantic's own __init__ is hidden by this one
         self._memory = memory
 

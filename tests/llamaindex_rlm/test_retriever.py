@@ -93,6 +93,13 @@ async def test_what_is_found_is_reported_to_the_session(memory: Memory, retrieve
     assert memory.get(["coffee"])[0].tier == "session"
 
 
+@pytest.mark.parametrize("kind", [RLMRetriever, RLMVectorStore])
+@pytest.mark.parametrize("wrong", ["memory.db", None])
+def test_what_is_no_memory_is_refused(kind: Any, wrong: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"as Memory\.open returns it"):
+        kind(memory=wrong)
+
+
 def test_filter_without_meaning_is_refused_at_once(memory: Memory) -> None:
     with pytest.raises(InvalidFilterError):
         RLMRetriever(memory=memory, filters={"who": {"$near": "Ada"}})
