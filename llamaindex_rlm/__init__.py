@@ -7,8 +7,9 @@ except ImportError as error:
 
     raise MissingExtraError("llamaindex_rlm", "llamaindex") from error
 
+from llamaindex_rlm.conversation import RLMChatStore, RLMSyncChatStore
 from llamaindex_rlm.embedding import as_embedder
 from llamaindex_rlm.retriever import RLMRetriever
 from llamaindex_rlm.vector_store import RLMVectorStore
 
-__all__ = ["RLMRetriever", "RLMVectorStore", "as_embedder"]
+__all__ = ["RLMChatStore", "RLMRetriever", "RLMSyncChatStore", "RLMVectorStore", "as_embedder"]
