@@ -226,7 +226,9 @@ def from_record(record: Node) -> BaseNode:
         fields = dict(part)
         kind = _CLASSES[fields.pop("class", "TextNode")]
         _fill(fields, record.text, metadata, has_resources=issubclass(kind, MediaNode))
-        return kind.from_dict({**fields, "id_": record.id, "metadata": metadata})
+        fields.update(id_=record.id, metadata=metadata)
+        # an index node is made by the way that reads what it leads to
+        return IndexNode.from_dict(fields) if kind is IndexNode else kind(**fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorruptError(
             f"Node {record.id!r}: the metadata under {RESERVED!r} is not what this package writes ({error!r}). "
