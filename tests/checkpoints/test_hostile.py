@@ -84,6 +84,9 @@ CORPUS: dict[str, Callable[[], bytes]] = {
             "builtins:getattr",
             "subprocess:Popen",
             "numpy:load",
+            "numpy:memmap",
+            "pandas:read_pickle",
+            "typing:get_type_hints",
             "numpy:os.system",
             "json:codecs.open",
             "json:decoder.scanner",
@@ -92,6 +95,7 @@ CORPUS: dict[str, Callable[[], bytes]] = {
             "collections:_sys.modules",
             "functools:partial",
             "pathlib:os.system",
+            "pathlib:Path.unlink",
             "typing:sys.modules",
             "types:FunctionType",
             "builtins:object.__subclasses__",
@@ -275,6 +279,11 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_hostile_file_is_refused_or_is_data(title: str, verdicts: dict[str, str]) -> None:
     """Answers B082."""
     assert verdicts[title].startswith(("refused", "data")), verdicts[title]
+
+
+@pytest.mark.parametrize("title", [title for title in CORPUS if title.startswith(("name ", "module "))])
+def test_a_stranger_cannot_name_what_runs_or_opens_something(title: str, verdicts: dict[str, str]) -> None:
+    assert verdicts[title] == "data: Unrestored"
 
 
 def test_files_that_were_changed_at_random_are_refused_or_are_data(verdicts: dict[str, str]) -> None:

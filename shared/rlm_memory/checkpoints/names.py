@@ -40,6 +40,7 @@ SAFE_MODULES = frozenset(
         "hashlib",
         "heapq",
         "hmac",
+        "ipaddress",
         "html",
         "itertools",
         "json",
@@ -69,6 +70,7 @@ SAFE_MODULES = frozenset(
         "pyarrow",
     }
 )
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
 DENIED = frozenset(
     {
         "builtins:eval",
@@ -88,6 +90,12 @@ DENIED = frozenset(
         "builtins:memoryview",
         "builtins:help",
         "dataclasses:make_dataclass",
+        "numpy:memmap",
+        "pandas:ExcelFile",
+        "pandas:ExcelWriter",
+        "pandas:HDFStore",
+        "typing:ForwardRef",
+        "typing:get_type_hints",
         "functools:partial",
         "functools:partialmethod",
         "functools:reduce",
@@ -194,10 +202,10 @@ class Permissions:
             raise NameRefusedError(f"{name} is found only for a file that is signed and trusted")
         found = _import(module)
         try:
-            value = _walk(found, qualname)
+            outer, value = _walk(found, qualname.partition(".")[0]), _walk(found, qualname)
         except AttributeError as error:
             raise NameRefusedError(f"{name} is not there in this environment") from error
-        if not self.code and not _belongs(value, module):
+        if not self.code and not (_belongs(outer, module) and _belongs(value, module)):
             raise NameRefusedError(f"{name} is found only for a file that is signed and trusted")
         return value
 
@@ -230,27 +238,26 @@ def _framework(module: str) -> str | None:
 
 
 def _is_safe(module: str, qualname: str, name: str) -> bool:
-    if name in RESTORABLE_STANDARD:
-        return True
     if _framework(module) is not None:
         return qualname.isidentifier() and not qualname.startswith("_")
     parts = qualname.split(".")
     public = all(part.isidentifier() and not part.startswith("_") for part in parts)
-    return module in SAFE_MODULES and public and len(parts) <= 2 and f"{module}:{parts[0]}" not in DENIED
+    longest = 2 if module == "builtins" else 1  # str.lower is harmless; Path.unlink is not
+    return module in SAFE_MODULES and public and len(parts) <= longest and name not in DENIED
 
 
 def _belongs(value: Any, module: str) -> bool:
     """Tell whether a safe module defines the value itself; what it imported from elsewhere is not safe by that."""
     if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return name_of(value.__objclass__) is not None
+        return _belongs(value.__objclass__, module)
     owner = getattr(value, "__module__", None)
+    if isinstance(value, types.ModuleType) or not callable(value) or not isinstance(owner, str):
+        return False
     if _framework(module) is not None:
-        return isinstance(value, type) and isinstance(owner, str) and _framework(owner) is not None
-    if module in {"typing", "types"} and not isinstance(value, types.ModuleType):
-        return True
-    if not callable(value) or not isinstance(owner, str):
-        return isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType)
-    return owner.lstrip("_") in SAFE_MODULES or owner.split(".")[0] == module.split(".")[0]
+        return isinstance(value, type) and _framework(owner) is not None
+    if module in _LIBRARIES:  # their functions read files, some of them pickles
+        return isinstance(value, type) and owner.partition(".")[0] == module
+    return owner.lstrip("_") in SAFE_MODULES
 
 
 def _import(module: str) -> types.ModuleType:
