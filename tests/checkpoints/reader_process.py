@@ -12,23 +12,27 @@ from checkpoints.table import TABLE
 from rlm_memory.checkpoints import RLMCheckpoint, Unrestored
 
 
-def main(folder: Path, key: str | None) -> None:
-    verdicts: dict[str, str] = {}
-    for path in sorted(folder.glob("*.rlmc")):
-        row = TABLE[int(path.stem)]
-        checkpoint = RLMCheckpoint.load(path, trust=key)
-        issues = [issue for issue in checkpoint.issues if issue.path.startswith("v")]
-        value = checkpoint.repl_state["v"]
-        if issues:
-            verdicts[row.name] = "reported"
-            continue
-        assert not isinstance(value, Unrestored)
-        anew: dict[str, object] = {"__name__": "__main__"}
-        with warnings.catch_warnings(action="ignore"):
-            exec(compile(row.cell, "<cell>", "exec", dont_inherit=True), anew)
-        verdicts[row.name] = difference(anew["v"], value) or "exact"
-    print(json.dumps(verdicts))
+def verdict(path: Path, key: str | None) -> str:
+    """Return "exact", "reported", or where the value parts from the one that its cell makes here."""
+    checkpoint = RLMCheckpoint.load(path, trust=key)
+    value = checkpoint.repl_state["v"]
+    if any(issue.path.startswith("v") for issue in checkpoint.issues):
+        return "reported"
+    assert not isinstance(value, Unrestored)
+    anew: dict[str, object] = {"__name__": "__main__"}
+    with warnings.catch_warnings(action="ignore"):
+        exec(compile(TABLE[int(path.stem)].cell, "<cell>", "exec", dont_inherit=True), anew)
+    return difference(anew["v"], value) or "exact"
+
+
+def main(folder: Path, key: str) -> None:
+    paths = sorted(folder.glob("*.rlmc"))
+    found = {
+        name: {path.stem: verdict(path, trust) for path in paths}
+        for name, trust in (("signed", key), ("unsigned", None))
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    main(Path(sys.argv[1]), sys.argv[2])

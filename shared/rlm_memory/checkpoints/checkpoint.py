@@ -56,7 +56,7 @@ class Diff:
         return any((self.added, self.removed, self.changed, self.retyped, self.realiased))
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class RLMCheckpoint:
     """The state of an RLM session: the variables of its REPL, and all else that it needs to go on.
 
