@@ -96,7 +96,7 @@ def test_a_part_that_cannot_be_saved_is_named_when_the_caller_is_strict() -> Non
 def test_an_object_that_breaks_when_it_is_looked_at_is_reported() -> None:
     class Hostile:
         def __getattribute__(self, name: str) -> Any:
-            raise RuntimeError("no")
+            raise RuntimeError("no \ud83d")
 
         def __repr__(self) -> str:
             raise RuntimeError("no")

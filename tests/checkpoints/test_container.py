@@ -271,7 +271,9 @@ class Allowed:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("session_id", ""), ("session_id", 1), ("cost_so_far", float("nan"))], ids=str
+    ("field", "value"),
+    [("session_id", ""), ("session_id", 1), ("session_id", "\ud83d"), ("cost_so_far", float("nan"))],
+    ids=str,
 )
 def test_a_checkpoint_that_makes_no_sense_is_refused(field: str, value: Any) -> None:
     """Answers B113."""

@@ -86,7 +86,7 @@ class RLMCheckpoint:
     """The cells that made the functions and classes in `repl_state`."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.session_id, str) or not self.session_id:
+        if not isinstance(self.session_id, str) or not self.session_id or not is_text(self.session_id):
             raise InvalidInputError(f"Expected a session id, a text that is not empty; got {self.session_id!r}.")
         if self.created_at.tzinfo is None:
             raise InvalidInputError("Expected created_at with a time zone; got one without.")

@@ -13,6 +13,7 @@ import json
 import math
 import re
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -136,7 +137,7 @@ class Writer:
         self._memo: dict[int, list[int]] = {}
         self._names: dict[int, Slot] = {}
         self._visit: list[int] = []
-        self._late: list[tuple[int, Later]] = []
+        self._late: deque[tuple[int, Later]] = deque()
         self._blobs: dict[str, bytes] = {}
         self._unsaved: dict[int, str] = {}
         self._notes: dict[int, str] = {}
@@ -153,7 +154,7 @@ class Writer:
             slots.append(self.slot(value))
             self._drain()
         while self._late:
-            number, later = self._late.pop(0)
+            number, later = self._late.popleft()
             self._current = self._group_of[number]
             self._write(number, later)
             self._drain()
@@ -284,12 +285,10 @@ class Writer:
         for group in range(len(roots)):
             numbers.setdefault(self._leader(group), len(numbers))
         heap.segments = [[] for _ in numbers]
-        old_numbers: list[dict[int, int]] = [{} for _ in numbers]
-        for old, (node, ref) in enumerate(zip(self._nodes, self._refs, strict=True)):
-            number = numbers[self._leader(self._group_of[old])]
+        for node, ref, group in zip(self._nodes, self._refs, self._group_of, strict=True):
+            number = numbers[self._leader(group)]
             ref[0] = len(heap.segments[number])  # every slot that means this node is this one list
             heap.segments[number].append(node)
-            old_numbers[number][old] = ref[0]
         heap.roots = [(numbers[self._leader(group)], slot) for group, slot in enumerate(slots)]
         return heap, self._issues(heap, [label for label, _ in roots])
 

@@ -97,8 +97,12 @@ def uncollected() -> Iterator[None]:
 
 
 def to_json(value: Any) -> bytes:
-    """Return compact JSON in UTF-8; the value holds no lone surrogate and no NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """Return compact JSON in UTF-8, without NaN.
+
+    A lone surrogate, as the message of an error may have one, is let through: `json.loads` takes it as it is.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def from_json(data: bytes, what: str) -> Any:

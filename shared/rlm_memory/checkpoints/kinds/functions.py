@@ -66,12 +66,13 @@ def _write_function(value: types.FunctionType, writer: Writer) -> Parts:
     if found is None:
         raise UnsavableError("its source text is not known: it was not made in a cell that was recorded")
     source, place = found
+    annotations = value.__annotations__  # may run code and raise: before anything is admitted
     slots = [
         writer.slot(source),
         writer.slot(_globals_of(value, writer)),
         writer.slot(value.__defaults__),
         writer.slot(value.__kwdefaults__),
-        writer.slot(value.__annotations__),
+        writer.slot(annotations),
         writer.slot(vars(value)),
         *(writer.slot(cell) for cell in value.__closure__ or ()),
     ]
