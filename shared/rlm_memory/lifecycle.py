@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
 
-from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreError
-from rlm_memory.ports import Clock, Engine, Ledger, Tracked
+from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreClosedError, StoreError
+from rlm_memory.forks import renewed_in_child
+from rlm_memory.ports import Clock, Engine, Ledger, Tracked, Vector
 from rlm_memory.promotion import (
     PromotionPolicy,
     Usage,
@@ -30,6 +30,7 @@ from rlm_memory.promotion import (
 )
 from rlm_memory.records import TIERS, Access, LogEntry, Node, PromotionDecision, SessionRecord, Tier, TierCounts
 from rlm_memory.times import milliseconds, moment
+from rlm_memory.validation import checked_ids, checked_reason, checked_time
 
 _PAGE: Final = 500
 _SETTLE_AFTER: Final = 0.25
@@ -37,6 +38,7 @@ _SETTLE_AFTER: Final = 0.25
 
 _DAY: Final = timedelta(days=1)
 _DAY_MS: Final = 86_400_000
+_DELETED: Final = "deleted"
 _FOREVER_DAYS: Final = 1e6
 """What stands for a policy's infinity: longer than any store is old."""
 
@@ -46,99 +48,149 @@ _logger = logging.getLogger("rlm_memory")
 class Lifecycle:
     """Tiers, sessions and the promotion log of one namespace. Thread-safe."""
 
-    def __init__(self, engine: Engine, policy: PromotionPolicy, clock: Clock) -> None:
+    def __init__(self, engine: Engine, policy: PromotionPolicy, clock: Clock, *, read_only: bool) -> None:
         self._engine = engine
         self._ledger: Ledger = engine.ledger
         self._policy = policy
         self._clock = clock
+        self._read_only = read_only
+        self._closed = False
+        self.after_fork_in_child()
+        renewed_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """The parent's timer does not run here, and a thread of the parent may have held the lock."""
         self._timer: threading.Timer | None = None
         self._timing = threading.Lock()
 
-    def _now(self) -> int:
-        return milliseconds(self._clock())
+    def _now(self, given: datetime | None = None) -> datetime:
+        """Return a moment, the present one unless given, as it is stored: in UTC, whole milliseconds."""
+        return moment(milliseconds(self._clock() if given is None else checked_time(given)))
 
     # -- use ----------------------------------------------------------------------------------------------------
 
     def track(self, tracked: Tracked) -> None:
         """Take in accesses without waiting for any lock; whatever happens to the process, they will be written down."""
-        if tracked.nodes:
+        if tracked.nodes and not self._read_only:
             self._ledger.track(tracked)
-            with self._timing:
-                if self._timer is None:
-                    self._timer = threading.Timer(_SETTLE_AFTER, self._settle_in_background)
-                    self._timer.daemon = True  # a process that ends does not wait: what is queued outlives it
-                    self._timer.start()
+            self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        with self._timing:
+            if self._timer is None and not self._closed:
+                self._timer = threading.Timer(_SETTLE_AFTER, self._settle_in_background)
+                self._timer.daemon = True  # a process that ends does not wait: what is queued outlives it
+                self._timer.start()
+
+    def _settle_in_background(self) -> None:
+        with self._timing:
+            self._timer = None  # before anything is taken: what is reported from now on needs the next timer
+        try:
+            if self._ledger.queued:
+                self.settle()
+        except StoreClosedError:
+            return  # what is queued was left to the next to open the store
+        except StoreError as error:
+            _logger.warning("Accesses stay queued for now: %s", error)
+            self._settle_soon()
 
     def as_written(self, ids: Sequence[str]) -> list[Node]:
         """Return nodes as they are in the store, without writing down first what is queued."""
         return self._engine.get(ids)
 
-    def _settle_in_background(self) -> None:
-        try:
-            self.settle()
-        except StoreError as error:
-            _logger.warning("Accesses stay queued for now: %s", error)
-        with self._timing:
-            self._timer = None
-
     def settle(self, *, wait: bool = True) -> None:
-        """Write down what is queued, and move what has been used again within its session.
+        """Write down what is queued, here or in other processes, and move what was used again within its session.
 
-        Without `wait`, nothing happens while somebody else is writing.
+        Raises:
+            StoreBusyError: Somebody else is writing: at once without `wait`, else after the time-out.
         """
-        try:
-            with self._ledger.settling(wait=wait) as used:
-                for session_id, ids in used.items():
-                    tasks = self._ledger.used_in(session_id, "task", ids)
-                    usages = self._ledger.usage([node.id for node in tasks])
-                    for node in tasks:
-                        usage = _within(usages[node.id], session_id)
-                        at = usage.sessions[0].last_used
-                        decision = decide_after_use(node, usage, self._policy, session_id=session_id, at=at)
-                        self._carry_out(decision, log_refusal=False)
-        except StoreBusyError:
-            if wait:
-                raise
+        with self._ledger.settling(wait=wait) as used:
+            for session_id, ids in used.items():
+                tasks = self._ledger.used_in(session_id, "task", ids)
+                usages = self._ledger.usage([node.id for node in tasks])
+                for node in tasks:
+                    usage = _within(usages[node.id], session_id)
+                    at = usage.sessions[0].last_used
+                    decision = decide_after_use(node, usage, self._policy, session_id=session_id, at=at)
+                    self._carry_out(decision, log_refusal=False)
 
     def catch_up(self) -> None:
-        """Write down what this process has queued before something of it is read, if that needs no waiting."""
+        """Write down what this handle has queued before something of it is read, if that needs no waiting."""
         if self._ledger.queued:
-            self.settle(wait=False)
+            self._settle_if_possible()
 
-    def start(self) -> None:
-        """Take in what processes that died have left, and sweep if that was not done for a day."""
-        if self._ledger.left_behind:
-            self.settle(wait=False)
-        last, now = self._ledger.last_sweep(), self._clock()
-        if last is None or now - moment(last) >= _DAY:
-            with suppress(StoreBusyError), self._engine.transaction(wait=False):
-                self._sweep(now, dry_run=False)
+    def _catch_up_with_all(self) -> None:
+        """Write down what is queued anywhere, if that needs no waiting."""
+        if not self._read_only and self._ledger.waiting:
+            self._settle_if_possible()
+
+    def _settle_if_possible(self) -> None:
+        for _ in range(2):
+            try:
+                self.settle(wait=False)
+                return
+            except StoreBusyError:
+                # By another thread of ours, perhaps. What it has taken may lack the last; a second one lacks nothing.
+                self._ledger.until_settled()
+            except StoreError as error:  # a full disk is no reason to refuse a read
+                _logger.warning("Accesses stay queued for now: %s", error)
+                return
+
+    def write_down(self) -> None:
+        """Write down what is queued anywhere, waiting for whoever else is writing."""
+        if self._ledger.waiting:
+            self.settle()
+
+    def start(self, *, sweep: bool) -> None:
+        """Take in what processes that died have left, and sweep if that was not done for a day.
+
+        Neither waits for another writer, and neither failing keeps the store from being opened.
+        """
+        self._catch_up_with_all()
+        if sweep and self._sweep_is_due():
+            try:
+                with self._engine.transaction(wait=False):
+                    if self._sweep_is_due():  # another process may have been faster
+                        self._sweep(self._now(), dry_run=False)
+            except StoreBusyError:
+                return
+            except StoreError as error:
+                _logger.warning("The daily sweep was not made: %s", error)
+
+    def _sweep_is_due(self) -> bool:
+        last = self._ledger.last_sweep()
+        # A sweep in the future was made by a clock that has been put right since.
+        return last is None or not timedelta(0) <= self._now() - moment(last) < _DAY
 
     def session(self, session_id: str) -> SessionRecord | None:
         """Return what is stored of a session, None if nothing is."""
-        self.catch_up()
+        self._catch_up_with_all()
         return self._ledger.session(session_id)
 
     def sessions(self, limit: int) -> list[SessionRecord]:
         """Return the sessions that were active last."""
-        self.catch_up()
+        self._catch_up_with_all()
         return self._ledger.sessions(limit=limit)
 
     def accesses(self, id: str) -> list[Access]:
         """Return the accesses of a node, the earliest first."""
-        self.catch_up()
+        self._catch_up_with_all()
         return self._ledger.accesses(id)
 
     def judge(self, session_id: str, success: bool, *, run_id: str | None, ids: Sequence[str] | None) -> int:
         """Attach an outcome to what a session, or a run in it, has used; return to how many nodes."""
+        if self._read_only:
+            return 0  # nothing was tracked
         self.settle()
-        return len(self._ledger.judge(session_id, success, self._now(), run_id=run_id, ids=ids))
+        return len(self._ledger.judge(session_id, success, milliseconds(self._now()), run_id=run_id, ids=ids))
 
     def end_session(self, session_id: str) -> list[PromotionDecision]:
         """Note the end of a session and decide what of it goes to longterm; return every decision."""
+        if self._read_only:
+            return []
         self.settle()
         with self._engine.transaction():
-            return self._end(session_id, self._clock())
+            return self._end(session_id, self._now())
 
     def _end(self, session_id: str, at: datetime) -> list[PromotionDecision]:
         nodes = self._ledger.used_in(session_id, "session")
@@ -155,9 +207,8 @@ class Lifecycle:
     def _carry_out(self, decision: PromotionDecision | None, *, log_refusal: bool) -> None:
         if decision is None:
             return
-        assert decision.at is not None  # the rules are asked at a time
         if decision.moved:
-            self._ledger.set_tier(decision.node_id, decision.to_tier, milliseconds(decision.at))
+            self._ledger.set_tier(decision.node_id, decision.to_tier, _ms(decision))
             self._ledger.append(decision)
         elif log_refusal and not self._ledger.was_refused(decision):
             self._ledger.append(decision)
@@ -166,9 +217,14 @@ class Lifecycle:
 
     def sweep(self, now: datetime | None, *, dry_run: bool) -> list[PromotionDecision]:
         """End crashed sessions, then move what has earned longterm and what is long unused; return the moves."""
+        at = self._now(now)
+        if dry_run:
+            self._catch_up_with_all()
+            with self._engine.reading():
+                return self._sweep(at, dry_run=True)
         self.settle()
-        with self._engine.reading() if dry_run else self._engine.transaction():
-            return self._sweep(now or self._clock(), dry_run=dry_run)
+        with self._engine.transaction():
+            return self._sweep(at, dry_run=False)
 
     def _sweep(self, at: datetime, *, dry_run: bool) -> list[PromotionDecision]:
         decisions = [] if dry_run else self._end_crashed(at)
@@ -194,37 +250,39 @@ class Lifecycle:
 
     # -- by hand ------------------------------------------------------------------------------------------------
 
-    def promote(self, id: str, to_tier: Tier, *, reason: str, rule: str = "by hand") -> PromotionDecision:
+    def promote(self, id: str, to_tier: Tier, *, reason: str) -> PromotionDecision:
         """Move a node to any tier. Moved down, its history starts anew for the rules: they must not undo it at once."""
         if to_tier not in TIERS:
             raise InvalidInputError(f"Unknown tier {to_tier!r}; expected one of {', '.join(TIERS)}.")
-        if not isinstance(reason, str) or not reason.strip():
-            raise InvalidInputError("promote needs a reason: it is what the log will tell about this move.")
-        self.catch_up()
+        checked_reason(reason)
+        self.write_down()
         with self._engine.transaction():
-            return self._move(self._one(id), to_tier, rule, reason)
+            return self._move(self._one(id), to_tier, "by hand", reason)
 
     def _move(self, node: Node, to_tier: Tier, rule: str, reason: str) -> PromotionDecision:
         decision = self._by_hand(node, to_tier, rule, reason, moved=node.tier != to_tier)
         if to_tier in ("task", "session") and TIERS.index(to_tier) < TIERS.index(node.tier):
             self._ledger.forget_usage(node.id)
-        if decision.moved:
-            self._ledger.set_tier(node.id, to_tier, self._now())
-        self._ledger.append(decision)
+        self._carry_out(decision, log_refusal=True)
         return decision
 
     def restore(self, id: str, *, reason: str) -> PromotionDecision:
         """Bring a node back from the archive to longterm."""
-        if (tier := self._one(id).tier) != "archive":
-            raise InvalidInputError(f"Node {id!r} is in {tier}, not in the archive; there is nothing to restore.")
-        return self.promote(id, "longterm", reason=reason, rule="restore")
+        checked_reason(reason)
+        self.write_down()
+        with self._engine.transaction():
+            node = self._one(id)
+            if node.tier != "archive":
+                raise InvalidInputError(f"Node {id!r} is in {node.tier}, not in the archive; nothing to restore.")
+            return self._move(node, "longterm", "restore", reason)
 
     def pin(self, id: str, *, pinned: bool, reason: str) -> PromotionDecision:
         """Exempt a node from archiving, or no longer."""
+        checked_reason(reason)
         with self._engine.transaction():
             node = self._one(id)
-            self._ledger.set_pinned(id, pinned)
             decision = self._by_hand(node, node.tier, "pin" if pinned else "unpin", reason, moved=False)
+            self._ledger.set_pinned(id, pinned, _ms(decision))
             self._ledger.append(decision)
         return decision
 
@@ -241,7 +299,7 @@ class Lifecycle:
         for id, tier in deleted:
             if tier != "task":
                 gone = Node(text="", id=id, tier=tier)
-                self._ledger.append(self._by_hand(gone, "task", "deleted", "the node was deleted", moved=True))
+                self._ledger.append(self._by_hand(gone, "task", _DELETED, "the node was deleted", moved=True))
 
     def _by_hand(self, node: Node, to_tier: Tier, rule: str, reason: str, *, moved: bool) -> PromotionDecision:
         return PromotionDecision(
@@ -252,11 +310,11 @@ class Lifecycle:
             moved=moved,
             actor="manual",
             reason=reason,
-            at=moment(self._now()),
+            at=self._now(),
         )
 
     def _one(self, id: str) -> Node:
-        if found := self._engine.get([id]):
+        if found := self._engine.get(checked_ids([id])):
             return found[0]
         raise NodeNotFoundError(f"There is no node {id!r} in this namespace.")
 
@@ -264,46 +322,51 @@ class Lifecycle:
 
     def explain(self, id: str) -> PromotionDecision:
         """Return the conditions of a node's next move by a rule, and which of them hold."""
-        self.catch_up()
+        self._catch_up_with_all()
         with self._engine.reading():
             node = self._one(id)
-            return explain(node, self._ledger.usage([id])[id], self._policy, now=self._clock())
+            return explain(node, self._ledger.usage([id])[id], self._policy, now=self._now())
 
     def candidates(self) -> list[PromotionDecision]:
         """Return an explanation for each node that lacks one condition to rise to session or longterm."""
-        self.catch_up()
+        self._catch_up_with_all()
         with self._engine.reading():
             nodes = self._ledger.used()
             usages = self._ledger.usage([node.id for node in nodes])
-        now = self._clock()
+        now = self._now()
         explained = (explain(node, usages[node.id], self._policy, now=now) for node in nodes)
         return [decision for decision in explained if len(decision.missing) == 1]
 
     def log(self, node_id: str | None, since: datetime | None) -> Iterator[LogEntry]:
-        """Yield the entries of the log in order, page by page."""
-        self.catch_up()
-        after, since_ms = 0, None if since is None else milliseconds(since)
+        """Return the entries of the log in order."""
+        self._catch_up_with_all()
+        return self._entries(node_id, None if since is None else milliseconds(self._now(since)))
+
+    def _entries(self, node_id: str | None = None, since_ms: int | None = None) -> Iterator[LogEntry]:
+        after = 0
         while page := self._ledger.log(after=after, node_id=node_id, since_ms=since_ms, limit=_PAGE):
             yield from page
             after = page[-1].sequence
 
     def timeline(self) -> list[TierCounts]:
         """Return how the nodes that are there today were spread over the tiers, at each moment that changed it."""
-        self.catch_up()
+        self._catch_up_with_all()
         with self._engine.reading():
-            births = self._ledger.births()
-            moves = [entry.decision for entry in self.log(None, None) if entry.decision.moved]
-        alive = {id: created for id, created, _ in births}
-        events = [(created, id, "task") for id, created, _ in births]
-        events += [
-            (milliseconds(move.at), move.node_id, move.to_tier)
-            for move in moves
-            if move.at is not None and milliseconds(move.at) >= alive.get(move.node_id, 1 << 62)
-        ]
-        where: dict[str, str] = {}
+            paths: dict[str, list[tuple[int, Tier]]] = {id: [(at, "task")] for id, at in self._ledger.births()}
+            for entry in self._entries():
+                move = entry.decision
+                path = paths.get(move.node_id)
+                if path is None or not move.moved:
+                    continue
+                if move.rule == _DELETED:  # and the id was given to another node since
+                    del path[1:]
+                else:  # the order is that of the log, also where the clock went back
+                    path.append((max(path[-1][0], _ms(move)), move.to_tier))
+        where: dict[str, Tier] = {}
         counts: dict[str, int] = dict.fromkeys(TIERS, 0)
         points: list[TierCounts] = []
-        for at, id, tier in sorted(events, key=lambda event: event[0]):
+        steps = ((at, id, tier) for id, path in paths.items() for at, tier in path)
+        for at, id, tier in sorted(steps, key=lambda step: step[0]):
             if id in where:
                 counts[where[id]] -= 1
             where[id] = tier
@@ -318,62 +381,82 @@ class Lifecycle:
 
     def decay(self, now: datetime | None) -> int:
         """Let the confidence of unused nodes fade; return of how many."""
-        self.catch_up()
-        at = milliseconds(now or self._clock())
+        at = milliseconds(self._now(now))
+        self.write_down()
         with self._engine.transaction():
-            faded = {
-                id: decayed(confidence, (at - since) / 86_400_000, self._policy)
-                for id, confidence, since in self._ledger.fading()
-                if at > since
-            }
-            self._ledger.set_confidences(faded, at)
+            faded = {}
+            for id, confidence, since in self._ledger.fading():
+                left = decayed(confidence, (at - since) / _DAY_MS, self._policy)
+                if left != confidence:
+                    faded[id] = left
+            self._ledger.set_confidences(faded, faded_at_ms=at)
         return len(faded)
 
     def learn(self) -> int:
         """Let outcomes change the confidence of the nodes they were attached to, each once; return how many did."""
-        self.catch_up()
         with self._engine.transaction():
             outcomes = self._ledger.unlearned()
-            nodes = {node.id: node for node in self._engine.get([id for _, id, _ in outcomes])}
-            confidences: dict[str, float] = {}
+            confidences = {node.id: node.confidence for node in self._engine.get([id for _, id, _ in outcomes])}
             for _, id, success in outcomes:
-                confidences[id] = confidence_after(confidences.get(id, nodes[id].confidence), success, self._policy)
-            self._ledger.set_confidences(confidences, self._now())
+                confidences[id] = confidence_after(confidences[id], success, self._policy)
+            self._ledger.set_confidences(confidences)
             self._ledger.mark_learned([outcome for outcome, _, _ in outcomes])
         return len(outcomes)
 
     def consolidate(self, nodes: Sequence[Node]) -> Mapping[str, list[str]]:
         """Link near-duplicates to the best of them and archive the others; return the others by the best.
 
-        The best has the greatest confidence, then the most accesses, then is the newest, then has the smallest id.
+        The best is pinned, else has the greatest confidence, then the most accesses, then is the newest, then has the
+        smallest id. No pinned node is archived.
         """
-        ranked = sorted(nodes, key=lambda node: (-node.confidence, -node.access_count, -_created(node), node.id))
-        kept: list[Node] = []
-        rows: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
+        ranked = sorted(
+            nodes,
+            key=lambda node: (not node.pinned, -node.confidence, -node.access_count, -_created(node), node.id),
+        )
+        pairs = self._near_duplicates(ranked)
         merged: dict[str, list[str]] = {}
         with self._engine.transaction():
-            vectors = self._engine.vectors_of([node.id for node in ranked])
-            for node, vector in zip(ranked, vectors, strict=True):
-                if vector is None:
-                    continue
-                cosines = np.stack(rows) @ vector if rows else np.empty(0)
-                if len(cosines) and cosines.max() >= self._policy.duplicate_similarity:
-                    best = kept[int(cosines.argmax())].id
-                    merged.setdefault(best, []).append(node.id)
-                    self._ledger.link(node.id, best, "duplicate_of", self._now())
-                    self._move(node, "archive", "consolidate", f"says the same as {best}")
-                else:
-                    kept.append(node)
-                    rows.append(vector)
+            present = {node.id: node for node in self._engine.get([node.id for node in ranked])}
+            for node, best in pairs:
+                # Comparing takes a while, and others may write meanwhile.
+                if _unchanged(node, present.get(node.id)) and _unchanged(best, present.get(best.id)):
+                    self._ledger.link(node.id, best.id, "duplicate_of", milliseconds(self._now()))
+                    self._move(node, "archive", "consolidate", f"says the same as {best.id}")
+                    merged.setdefault(best.id, []).append(node.id)
         return merged
 
+    def _near_duplicates(self, ranked: Sequence[Node]) -> list[tuple[Node, Node]]:
+        """Return each node that says nearly the same as a better one, with that one."""
+        kept: list[Node] = []
+        rows: Vector | None = None
+        pairs = []
+        for node, vector in zip(ranked, self._engine.vectors_of([node.id for node in ranked]), strict=True):
+            if vector is None:
+                continue
+            if rows is None:
+                rows = np.empty((len(ranked), len(vector)), dtype=np.float32)
+            cosines = rows[: len(kept)] @ vector
+            if kept and not node.pinned and cosines.max() >= self._policy.duplicate_similarity:
+                pairs.append((node, kept[int(cosines.argmax())]))
+            else:
+                rows[len(kept)] = vector
+                kept.append(node)
+        return pairs
+
     def close(self) -> None:
-        """Write down what is queued."""
+        """Write down what is queued, if that is possible; else the next to open the store does."""
         with self._timing:
+            self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
-        if self._ledger.queued:
-            self.settle()
+                self._timer = None
+        try:
+            if self._ledger.queued:
+                self.settle()
+        except StoreError as error:
+            _logger.warning("Accesses are left to the next to open the store: %s", error)
+        finally:
+            self._ledger.close()
 
 
 def _within(usage: Usage, session_id: str) -> Usage:
@@ -383,3 +466,13 @@ def _within(usage: Usage, session_id: str) -> Usage:
 
 def _created(node: Node) -> int:
     return 0 if node.created_at is None else milliseconds(node.created_at)
+
+
+def _unchanged(before: Node, now: Node | None) -> bool:
+    """Return whether a node still is what a decision about it was made on."""
+    return now is not None and (now.text, now.tier, now.pinned) == (before.text, before.tier, before.pinned)
+
+
+def _ms(decision: PromotionDecision) -> int:
+    assert decision.at is not None  # the rules and people decide at some time
+    return milliseconds(decision.at)

@@ -58,6 +58,7 @@ from rlm_memory.sessions import Session
 from rlm_memory.times import milliseconds
 from rlm_memory.validation import (
     checked_count,
+    checked_id,
     checked_ids,
     checked_namespace,
     checked_node,
@@ -146,8 +147,8 @@ class Memory:
         self.clock = clock
         self.namespace = namespace
         self.alpha = alpha
-        self.lifecycle = Lifecycle(engine, policy, clock)
         self.conversations = Conversations(engine, clock)
+        self.lifecycle = Lifecycle(engine, policy, clock, read_only=settings["read_only"])
 
     @classmethod
     def open(
@@ -162,6 +163,7 @@ class Memory:
         stop_words: str | Iterable[str] | None = "en",
         embedding_storage: VectorStorage | None = None,
         read_only: bool = False,
+        sweep: bool = True,
         clock: Clock = system_clock,
     ) -> Self:
         """Open a store, creating it if there is none.
@@ -180,6 +182,7 @@ class Memory:
                 themselves, or None.
             embedding_storage: "float32", "int8" or "bit", for a new store: "float32" unless given.
             read_only: Refuse writes, and touch neither the file nor its folder.
+            sweep: Make the daily sweep now if it is due and nobody else is writing; False for who calls `sweep`.
             clock: Tells the time.
 
         Raises:
@@ -202,6 +205,7 @@ class Memory:
             "policy": policy,
             "stop_words": stop_words,
             "read_only": read_only,
+            "sweep": sweep,
             "clock": clock,
         }
         engine = open_engine(
@@ -218,7 +222,7 @@ class Memory:
         try:
             memory._check_identity(model, tokenizer, embedding_storage)
             if not read_only:
-                memory.lifecycle.start()
+                memory.lifecycle.start(sweep=sweep)
         except BaseException:
             engine.close()
             raise
@@ -471,8 +475,8 @@ class Memory:
         self._check_vectors(vectors[0][np.newaxis], model)
         identity = self._engine.identity()
         if identity.dimensions is None or not identity.model:
-            if self._embedder is not None and self._embedder.dimensions != len(vectors[0]):
-                model = ""  # they were given by the caller, and are of another model
+            if self._embedder is None or self._embedder.dimensions != len(vectors[0]):
+                model = ""  # they were given by the caller, and may be of another model
             if identity.dimensions is None or model:
                 self._engine.adopt(model=model, dimensions=len(vectors[0]))
 
@@ -599,6 +603,7 @@ class Memory:
         return self._delete(checked_ids(ids or ()) if condition is None else Scope(condition))
 
     def _delete(self, what: builtins.list[str] | Scope) -> int:
+        self.lifecycle.write_down()  # else they would count for a node that gets the id next
         with self._engine.transaction():
             deleted = self._engine.delete_where(what) if isinstance(what, Scope) else self._engine.delete(what)
             self.lifecycle.note_deleted(deleted)
@@ -735,6 +740,7 @@ class Memory:
         k = checked_count("k", k)
         weight = self._weight(query, embedding, alpha)
         least = 0.0 if min_relevance is None else checked_relevance(min_relevance)
+        reported_to = None if session is None else self._session_of(session)
         dimensions = self._engine.identity().dimensions
         vector = None
         if embedding is not None:
@@ -753,8 +759,8 @@ class Memory:
                 k=wanted,
             )
             hits = self._hits(found, weight, least, wanted, k, mmr)
-        if session is not None and not self.read_only:
-            self._session_of(session).record(hits)
+        if reported_to is not None:
+            reported_to.record(hits)
         return hits
 
     def _weight(self, query: str | None, embedding: Any, alpha: float | None) -> float:
@@ -800,8 +806,10 @@ class Memory:
     def _session_of(self, session: Session | str) -> Session:
         """Return the session that a search reports to; named by its id, it goes on from one search to the next."""
         if isinstance(session, Session):
+            if session.memory is not self:
+                raise InvalidInputError(f"{session!r} is of {session.memory!r}, not of this memory; pass its id here.")
             return session
-        if (known := self._sessions.get(session)) is None:
+        if (known := self._sessions.get(checked_session_id(session))) is None:
             if len(self._sessions) >= _REMEMBERED_SESSIONS:
                 self._sessions.clear()  # they go on from what is stored
             known = self._sessions[session] = self.session(session)
@@ -863,12 +871,12 @@ class Memory:
         return self.lifecycle.candidates()
 
     def promotion_log(self, id: str | None = None, *, since: datetime | None = None) -> Iterator[LogEntry]:
-        """Return the decisions about one node, or about all, the earliest first."""
-        return self.lifecycle.log(id, since)
+        """Return the decisions about one node, or about all, the earliest first; a deleted node's too."""
+        return self.lifecycle.log(None if id is None else checked_id(id), since)
 
     def accesses(self, id: str) -> builtins.list[Access]:
         """Return every time a node was handed to a reader, the earliest first."""
-        return self.lifecycle.accesses(id)
+        return self.lifecycle.accesses(checked_id(id))
 
     def timeline(self) -> builtins.list[TierCounts]:
         """Return how today's nodes were spread over the tiers, at each moment that changed it: data for a picture."""
@@ -876,12 +884,12 @@ class Memory:
 
     def links(self, id: str) -> builtins.list[Edge]:
         """Return the links from and to a node."""
-        return self._engine.ledger.links(id)
+        return self._engine.ledger.links(checked_id(id))
 
     def decay(self, now: datetime | None = None) -> int:
         """Let the confidence of what is not used fade, `confidence * decay_per_day ** days`; return of how many.
 
-        Days count from a node's last access, or from the last time it faded. Pinned nodes do not fade.
+        Days count from when a node was last accessed, written, unpinned or faded. Pinned nodes do not fade.
         """
         return self.lifecycle.decay(now)
 
@@ -893,7 +901,7 @@ class Memory:
         """Link nodes of a tier that say nearly the same to the best of them, and archive those; nothing is lost.
 
         The idea of linking and merging notes as they come is A-MEM's (Xu et al. 2025). The best is the most confident,
-        then the most accessed, then the newest.
+        then the most accessed, then the newest; pinned nodes come first, and are never archived.
 
         Args:
             where: Look among these alone, for example those of one task.
@@ -925,6 +933,7 @@ class Memory:
         Raises:
             InvalidInputError: There is a file already.
         """
+        self.lifecycle.catch_up()
         self._engine.backup(path)
 
     def compact(self) -> None:
@@ -939,6 +948,7 @@ class Memory:
         Raises:
             InvalidInputError: There is a file already.
         """
+        self.lifecycle.catch_up()
         return interchange.write(self._engine, path)
 
     def import_(self, path: str | PathLike[str]) -> int:
@@ -954,10 +964,12 @@ class Memory:
 
     def close(self) -> None:
         """Write down what is queued and release the files. Closing twice is fine."""
-        self.lifecycle.close()
-        self._engine.close()
-        if (own := self.own_embedder) is not None:
-            own.close()
+        try:
+            self.lifecycle.close()
+        finally:
+            self._engine.close()
+            if (own := self.own_embedder) is not None:
+                own.close()
 
     @property
     def own_embedder(self) -> OpenAIEmbedder | None:

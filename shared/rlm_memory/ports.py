@@ -243,10 +243,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """Nodes handed to a reader at one moment, each with its confidence then.
-
-    `writer` names the process that counts the turns: two may be in one session, each with its own turn 1.
-    """
+    """Nodes handed to a reader at one moment, each with its confidence then; see `records.Access`."""
 
     session_id: str
     turn: int
@@ -267,21 +264,25 @@ class Ledger(Protocol):
         ...
 
     @property
-    def left_behind(self) -> bool:
-        """Whether a process that died has left accesses for `settling` to write down."""
+    def queued(self) -> bool:
+        """Whether this handle has queued accesses that it has not written down yet. Costs nothing."""
         ...
 
     @property
-    def queued(self) -> bool:
-        """Whether this process has accesses that `settle` has not written down yet."""
+    def waiting(self) -> bool:
+        """Whether any handle, in any process or left by one that died, has queued accesses."""
         ...
 
     def settling(self, *, wait: bool) -> AbstractContextManager[dict[str, list[str]]]:
-        """Write down what is queued, here or by processes that died, in a transaction around the block.
+        """Write down what any handle has queued, in a transaction around the block.
 
         Gives the ids of the nodes that were used, by session. Without `wait`, a lock that is held elsewhere is a
-        StoreBusyError at once. Not to be used within another transaction.
+        StoreBusyError at once. So it is within another transaction, which would have to commit first.
         """
+        ...
+
+    def until_settled(self) -> None:
+        """Wait for another thread of this handle that is writing accesses down, if there is one; for nobody else."""
         ...
 
     def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
@@ -326,12 +327,12 @@ class Ledger(Protocol):
         """Move a node."""
         ...
 
-    def set_pinned(self, id: str, pinned: bool) -> None:
-        """Pin a node, or let it go."""
+    def set_pinned(self, id: str, pinned: bool, at_ms: int) -> None:
+        """Pin a node, or let it go: it fades from then on."""
         ...
 
-    def set_confidences(self, confidences: Mapping[str, float], at_ms: int) -> None:
-        """Give nodes another confidence."""
+    def set_confidences(self, confidences: Mapping[str, float], *, faded_at_ms: int | None = None) -> None:
+        """Give nodes another confidence; where they have faded, up to when."""
         ...
 
     def fading(self) -> list[tuple[str, float, int]]:
@@ -358,8 +359,8 @@ class Ledger(Protocol):
         """Return the nodes in task and session that were used at all."""
         ...
 
-    def births(self) -> list[tuple[str, int, Tier]]:
-        """Return (id, milliseconds of its creation, tier now) of every node, the oldest first."""
+    def births(self) -> list[tuple[str, int]]:
+        """Return (id, milliseconds of its creation) of every node."""
         ...
 
     def last_sweep(self) -> int | None:
@@ -367,7 +368,7 @@ class Ledger(Protocol):
         ...
 
     def note_sweep(self, at_ms: int) -> None:
-        """Note that a sweep is made now."""
+        """Note that a sweep is made now, if there is anything to sweep."""
         ...
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
@@ -388,6 +389,10 @@ class Ledger(Protocol):
 
     def was_refused(self, decision: PromotionDecision) -> bool:
         """Return whether the log has this refusal of this session already."""
+        ...
+
+    def close(self) -> None:
+        """Queue nothing more; what is queued is left to whoever comes next."""
         ...
 
 

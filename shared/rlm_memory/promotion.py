@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Protocol
 
 from rlm_memory.errors import InvalidInputError
-from rlm_memory.records import Access, Condition, LogEntry, PromotionDecision, Tier
+from rlm_memory.records import Condition, LogEntry, PromotionDecision, Tier
 from rlm_memory.times import milliseconds
 
 FIRST_HASH = "0" * 64
@@ -106,19 +106,6 @@ class NodeState(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Whether what some accesses of a node served succeeded; it is already attached to that node.
-
-    `run_id` names the run that was judged: a later outcome of the same run corrects the earlier one.
-    """
-
-    session_id: str
-    success: bool
-    at: datetime
-    run_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUsage:
     """How one session used a node: its uses, the least confidence at them, and the time of the last."""
 
@@ -140,49 +127,6 @@ class Usage:
     successes: int = 0
     failures: int = 0
     moved_at: datetime | None = None
-
-
-def usage_of(
-    accesses: Iterable[Access], outcomes: Iterable[Outcome] = (), *, moved_at: datetime | None = None
-) -> Usage:
-    """Return the evidence that the accesses of one node, in any order, and the outcomes attached to it amount to.
-
-    A use is one access in one turn: however often the node is handed out within a turn of a session, it is one use.
-    Of several outcomes of one run the last counts; of two at the same moment, the failure.
-
-    Raises:
-        InvalidInputError: The accesses are not all of one node.
-    """
-    nodes = set()
-    by_session: dict[str, list[Access]] = {}
-    for access in accesses:
-        nodes.add(access.node_id)
-        by_session.setdefault(access.session_id, []).append(access)
-    if len(nodes) > 1:
-        message = f"Accesses of {len(nodes)} nodes were given, {', '.join(sorted(nodes)[:3])} among them; expected one."
-        raise InvalidInputError(message)
-    sessions = [
-        SessionUsage(
-            session_id=session_id,
-            uses=len({access.turn for access in group}),
-            lowest_confidence=min(access.confidence for access in group),
-            last_used=max(access.at for access in group),
-        )
-        for session_id, group in by_session.items()
-    ]
-    sessions.sort(key=lambda session: (session.last_used, session.session_id))
-
-    judged: list[bool] = []
-    last_of_run: dict[tuple[str, str], tuple[datetime, bool]] = {}
-    for outcome in outcomes:
-        if outcome.run_id is None:
-            judged.append(outcome.success)
-        else:
-            run = (outcome.session_id, outcome.run_id)
-            verdict = (outcome.at, not outcome.success)
-            last_of_run[run] = max(last_of_run.get(run, verdict), verdict)
-    judged.extend(not failed for _, failed in last_of_run.values())
-    return Usage(sessions=tuple(sessions), successes=sum(judged), failures=len(judged) - sum(judged), moved_at=moved_at)
 
 
 def decide_after_use(

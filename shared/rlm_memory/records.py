@@ -79,7 +79,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """A node handed to a reader in a session."""
+    """A node handed to a reader in a session.
+
+    `writer` names the process that counts the turns: two may be in one session, each with its own turn 1.
+    """
 
     node_id: str
     session_id: str
@@ -87,6 +90,7 @@ class Access:
     at: datetime
     confidence: float
     run_id: str | None = None
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from numbers import Real
 from typing import Any, Final
 
@@ -189,6 +190,50 @@ def checked_session_id(session_id: object) -> str:
         raise InvalidInputError(f"session_id is {session_id!r}; expected a str that is not empty.")
     _expect_text(session_id, "session_id")
     return session_id
+
+
+def checked_turn(turn: object) -> int:
+    """Return the number of a turn if it can be one."""
+    number = checked_count("turn", turn)
+    if number > _MAX_TURN:
+        raise InvalidInputError(f"turn is {number}; expected at most {_MAX_TURN}.")
+    return number
+
+
+_MAX_TURN: Final = (1 << 63) - 1
+
+
+def checked_run_id(run_id: object) -> str | None:
+    """Return the run id if it can be one: None, or a text that is not empty."""
+    if run_id is None:
+        return None
+    if not isinstance(run_id, str) or not run_id:
+        raise InvalidInputError(f"run_id is {run_id!r}; expected a str that is not empty, or None.")
+    _expect_text(run_id, "run_id")
+    return run_id
+
+
+def checked_reason(reason: object) -> str:
+    """Return the reason if it says something: it is what the log will tell."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidInputError(f"reason is {reason!r}; expected a str that says why: the log keeps it.")
+    _expect_text(reason, "reason")
+    return reason
+
+
+def checked_time(moment: object) -> datetime:
+    """Return the moment if it is one."""
+    if not isinstance(moment, datetime):
+        raise InvalidInputError(f"{moment!r} is not a time; expected a datetime, such as datetime.now(UTC).")
+    return moment
+
+
+def checked_id(id: object) -> str:
+    """Return the id if a node could have it."""
+    if not isinstance(id, str):
+        raise InvalidInputError(f"{id!r} is not an id; expected a str.")
+    _expect_text(id, "id")
+    return id
 
 
 def checked_ids(ids: str | Iterable[str]) -> list[str]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.promotion import (
     FIRST_HASH,
-    Outcome,
     PromotionPolicy,
     Usage,
     confidence_after,
@@ -25,9 +24,9 @@ from rlm_memory.promotion import (
     entry_hash,
     explain,
     first_broken,
-    usage_of,
 )
 from rlm_memory.records import TIERS, Access, Condition, LogEntry, Node, PromotionDecision, Tier
+from use_model import Outcome, usage_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PromotionPolicy()
@@ -360,11 +359,6 @@ def test_sessions_stand_in_the_order_of_their_last_use():
         ("s3", 1, 0.4),
         ("s1", 1, 0.9),
     ]
-
-
-def test_accesses_of_several_nodes_are_refused():
-    with pytest.raises(InvalidInputError, match="2 nodes"):
-        usage_of([access("s1"), replace(access("s1"), node_id="m")])
 
 
 def test_a_run_is_judged_once_and_runs_of_two_sessions_are_two():

@@ -11,7 +11,6 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -31,6 +30,7 @@ from rlm_memory.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
+from rlm_memory.forks import renewed_in_child
 
 MEMORY: Final = ":memory:"
 
@@ -83,7 +83,7 @@ class Database:
         self._start()
         with self.translated():
             self._open()
-        _databases.add(self)
+        renewed_in_child(self)
 
     def _start(self) -> None:
         self._lock = threading.RLock()
@@ -121,6 +121,11 @@ class Database:
             finally:
                 self._local.writing = False
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this thread is inside a transaction."""
+        return self._local.writing
+
     @contextlib.contextmanager
     def _writing(self, wait: bool) -> Iterator[apsw.Connection]:
         """Hold the writing connection against other threads."""
@@ -147,7 +152,7 @@ class Database:
 
         Inside a transaction of the same thread, the block sees what that transaction has written so far.
         """
-        if self._local.reader is not None:
+        if self._local.reader is not None and not self._local.writing:
             yield self._local.reader
             return
         if self._local.writing or self.in_memory:
@@ -332,14 +337,4 @@ def _create_private(location: str) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _abandoned: list[Any] = []
-
-
-def _after_fork_in_child() -> None:
-    for database in list(_databases):
-        database.after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

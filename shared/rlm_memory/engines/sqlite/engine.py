@@ -34,6 +34,7 @@ from rlm_memory.engines.sqlite.vectors import (
     unit,
 )
 from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError
+from rlm_memory.forks import renewed_in_child
 from rlm_memory.keywords import segment
 from rlm_memory.ports import Candidates, Identity, Scope, Vector
 from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
@@ -68,6 +69,7 @@ class SQLiteEngine:
         self._lock = threading.Lock()
         self._bound = False
         self._database.after_rollback = self._unbind
+        renewed_in_child(self)
         try:
             migrate(self._database, tokenizer=tokenizer)
             if not read_only:
@@ -82,6 +84,10 @@ class SQLiteEngine:
         except BaseException:
             self._database.close()
             raise
+
+    def after_fork_in_child(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def _remember_defaults(self, tokenizer: str, storage: VectorStorage) -> None:
         with self._database.reading() as connection:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout
+from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Vector
 from rlm_memory.records import TIERS
 
@@ -169,6 +170,11 @@ class NodeIndex:
         self._lock = threading.Lock()
         self._state: IndexState | None = None
         self._buffer: NDArray[np.generic] | None = None  # the sketch's rows, with room for more
+        renewed_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def state(self, connection: apsw.Connection) -> IndexState | None:
         """Return the index as this connection's snapshot of the file has it; None if it is ahead of the snapshot."""

@@ -20,6 +20,9 @@ from rlm_memory.promotion import chain_start, first_broken
 from rlm_memory.records import NODE_TYPES, TIERS, Problem, Stats
 
 _BATCH: Final = 1000
+_HISTORIES: Final = [
+    ("accesses", "node"), ("uses", "node"), ("outcomes", "node"), ("edges", "source"), ("edges", "target"),
+]  # fmt: skip
 
 
 def measure(connection: apsw.Connection, location: str, namespace: str, number: int | None) -> Stats:
@@ -108,6 +111,11 @@ def _node_problems(connection: apsw.Connection) -> Iterator[Problem]:
             yield Problem(where, "its rows for filters do not match its metadata")
     for node in fields:
         yield Problem("node_fields", f"there are rows for node number {node}, which is not there")
+    for table, column in _HISTORIES:
+        for (node,) in connection.execute(
+            f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT node FROM nodes)"
+        ):
+            yield Problem(table, f"there are rows for node number {node}, which is not there")
 
 
 def _sum_problems(connection: apsw.Connection) -> Iterator[Problem]:
@@ -137,7 +145,11 @@ def _log_problems(connection: apsw.Connection) -> Iterator[Problem]:
         where, start, last = f"promotion log of namespace {name!r}", chain_start(name), None
         tiers: dict[str, str] = {}
         for row in connection.execute(statements.SELECT_LOG, (number, 0, None, None, -1)):
-            entry = entry_of(row)
+            try:
+                entry = entry_of(row)
+            except (ValueError, TypeError, OverflowError) as error:
+                yield Problem(where, f"entry {row[0]} was changed: {error}")
+                break
             if (broken := first_broken([entry], previous_hash=last or start)) is not None:
                 yield Problem(where, f"entry {broken} was changed, or one before it is missing")
                 break

@@ -1,171 +1,247 @@
 """Accesses that have been reported and are not in the database yet.
 
 A search must not wait for the write lock, and what it reports must survive the process. So it appends a line to a small
-file of its own beside the database, which takes some microseconds, and whoever next holds the lock anyway writes the
-lines into the tables. A process that died leaves its file behind; the next one takes it in.
+file of its own beside the database, which takes some microseconds. Whoever next writes accesses down, in whatever
+process, takes in the new lines of all such files, and notes in the same transaction how far it has read each: no line
+is lost, and none is counted twice. A file is deleted by its owner, or by whoever finds it once its owner is dead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
+import errno
 import hashlib
 import json
+import logging
 import os
+import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 
 import apsw
 
 from rlm_memory.engines.sqlite import statements
-from rlm_memory.engines.sqlite.connection import Database
+from rlm_memory.engines.sqlite.connection import rows_of
+from rlm_memory.errors import StoreClosedError
+from rlm_memory.forks import renewed_in_child
+from rlm_memory.ports import Tracked
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows deletes no file that is open, which tells as much as a lock does
-    fcntl = None  # type: ignore[assignment]  # tested before each use
 
-_MARK: Final = "-accesses-"
+_ATTEMPTS: Final = 20
+_FAR: Final = 1 << 30
+_logger = logging.getLogger("rlm_memory")
 
 
 class AccessJournal:
     """The queue of one namespace of one file, safe against a kill; of a store in memory, a list. Thread-safe."""
 
-    def __init__(self, database: Database, namespace: str) -> None:
-        self._database = database
-        self._namespace = hashlib.sha256(namespace.encode()).hexdigest()[:16]
+    def __init__(self, location: str | None, namespace: str) -> None:
+        """Queue accesses beside the database at this location; None for a store in memory."""
+        # SQLite puts its own files beside the real one too, wherever a link to it is.
+        self._database = None if location is None else Path(os.path.realpath(location))
+        self._prefix = f"{_name(location)}-accesses-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}-"
         self._lock = threading.Lock()
-        self._file: IO[bytes] | None = None
-        self._queued: list[Mapping[str, Any]] = []
-        self._taken: list[Mapping[str, Any]] = []
-        self._settled: list[IO[bytes] | Path] = []  # files whose entries the transaction under way writes down
-        self._deleted: list[tuple[str]] = []  # names that need not be noted any longer
-        self._owner = os.getpid()
+        self._closed = False
+        self._file: FileIO | None = None  # takes what is reported
+        self._full: list[FileIO] = []  # take no more; they go once the database has what they hold
+        self._left: list[FileIO] = []  # of dead processes, held so that nobody else deletes them meanwhile
+        self._loose: list[Tracked] = []  # what is in no file
+        self._loose_taken = 0
+        renewed_in_child(self)
 
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Keep an entry; when this returns, a kill of the process does not lose it."""
+    def append(self, tracked: Tracked) -> None:
+        """Keep accesses; when this returns, a kill of the process does not lose them."""
         with self._lock:
-            self._leave_to_parent()
-            if not self._database.in_memory:
-                self._write(entry)
-            self._queued.append(entry)
+            if self._closed:
+                raise StoreClosedError(f"{self._database or ':memory:'} was closed; open it again with Memory.open")
+            try:
+                kept = self._database is not None and self._write(tracked)
+            except OSError as error:  # a search is not to fail for that: what it found is worth more than its trace
+                _logger.warning("Accesses are kept in memory alone, no file can be written for them: %s", error)
+                kept = False
+            if not kept:
+                self._loose.append(tracked)
 
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    def take(self, connection: apsw.Connection) -> list[Mapping[str, Any]]:
-        """Return what is queued here and what dead processes have left, in the transaction that writes it down.
-
-        The names of the files are noted in the same transaction, so that none is taken in twice; `forget` deletes the
-        files after its commit, `keep` takes the entries back if it failed. One taker at a time.
-        """
-        with self._lock:
-            self._leave_to_parent()
-            taken, self._queued = self._queued, []
-            self._taken = taken
-            if self._file is not None:
-                self._settled.append(self._file)
-                self._file = None
-        entries: list[Mapping[str, Any]] = []
-        for path in self._left_behind(connection):
-            entries.extend(_entries(path.read_bytes()))
-            self._settled.append(path)
-        connection.executemany(statements.FORGET_JOURNAL, self._deleted)
-        connection.executemany(statements.NOTE_JOURNAL, [(_name(file),) for file in self._settled])
-        return [*entries, *taken]
-
-    def forget(self) -> None:
-        """Delete the files whose entries are in the database now."""
-        with self._lock:
-            settled, self._settled, self._taken = self._settled, [], []
-        self._deleted = [(_name(file),) for file in settled]
-        for file in settled:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(file if isinstance(file, Path) else file.name)
-            if not isinstance(file, Path):
-                file.close()
-
-    def keep(self) -> None:
-        """Queue again what was taken: its transaction did not commit."""
-        with self._lock:
-            self._queued[:0] = self._taken
-            self._taken = []
-            own = [file for file in self._settled if not isinstance(file, Path)]
-            self._settled = list(own)  # noted anew, and deleted, with the next take
-
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, tracked: Tracked) -> bool:
         if self._file is None:
-            name = f"{self._database.location}{_MARK}{self._namespace}-{uuid.uuid4().hex}"
-            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # held as long as this process lives
-            self._file = open(name, "ab", buffering=0, opener=lambda *_: descriptor)  # noqa: SIM115 - closed by forget
-        self._file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+            self._file = self._create()
+        # It begins with a line end too: half a line that a full disk has left must not spoil the next one.
+        line = b"\n" + _line_of(tracked) + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        return True
+
+    def _create(self) -> FileIO:
+        """Return a new file that is locked for as long as this process lives."""
+        assert self._database is not None
+        for _ in range(_ATTEMPTS):
+            path = self._database.with_name(self._prefix + uuid.uuid4().hex)
+            file = FileIO(str(path), "x+", opener=_open_private)
+            # Somebody may have found it in this instant, taken it for a dead process's, and be about to delete it.
+            if _locked(file) and _is_there(file):
+                return file
+            file.close()
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(self._database.parent))
 
     @property
-    def left_behind(self) -> bool:
-        """Whether there are files of processes that are gone."""
-        return any(True for _ in self._orphans())
+    def queued(self) -> bool:
+        """Whether this process has reported something that it has not seen written down."""
+        return self._file is not None or bool(self._full) or bool(self._loose)
 
-    def _orphans(self) -> Iterator[Path]:
-        if self._database.in_memory:
-            return
-        database = Path(self._database.location)
-        own = {_name(file) for file in [*self._settled, *([self._file] if self._file else [])]}
-        for path in sorted(database.parent.glob(f"{glob.escape(database.name)}{_MARK}{self._namespace}-*")):
-            if path.name not in own and _is_left(path):
-                yield path
+    @property
+    def waiting(self) -> bool:
+        """Whether any process has reported something that may not be written down yet."""
+        return self.queued or bool(self._paths())
 
-    def _left_behind(self, connection: apsw.Connection) -> Iterator[Path]:
-        """Yield the files of processes that are gone, but for those that are in the database already."""
-        for path in self._orphans():
-            if connection.execute(statements.FIND_JOURNAL, (path.name,)).fetchone():
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()  # its process died between the commit and the deletion
+    def take(self, connection: apsw.Connection) -> list[Tracked]:
+        """Return what has been reported, by any process, since the last time, in the transaction that writes it down.
+
+        After its end comes `finish`. One taker of this process at a time.
+        """
+        with self._lock:
+            if self._file is not None:
+                self._full.append(self._file)
+                self._file = None
+            entries = list(self._loose)
+            self._loose_taken = len(entries)
+        if self._database is None:
+            return entries
+        taken: dict[str, int] = dict(rows_of(connection, statements.SELECT_JOURNALS))
+        for file in self._files():
+            name = Path(file.name).name
+            start = taken.get(name, 0)
+            file.seek(start)
+            stored = file.readall() or b""
+            whole = stored[: stored.rfind(b"\n") + 1]  # its owner may be in the middle of a line
+            entries.extend(_entries(whole))
+            if whole:
+                connection.execute(statements.PUT_JOURNAL, (name, start + len(whole)))
+        # A name whose file is gone can never be read again.
+        gone = [(name,) for name in taken if not self._database.with_name(name).exists()]
+        connection.executemany(statements.DELETE_JOURNAL, gone)
+        return entries
+
+    def _files(self) -> Iterator[FileIO]:
+        """Yield every file of this namespace, open for reading as long as the step lasts."""
+        yield from self._full
+        own = {file.name for file in self._full}
+        for path in self._paths():
+            if path in own:
+                continue
+            try:
+                file = FileIO(path, "r+")
+            except OSError:  # deleted since, or another user's
+                continue
+            if _locked(file):
+                self._left.append(file)
+                yield file
             else:
-                yield path
+                with file:
+                    yield file
 
-    def _leave_to_parent(self) -> None:
-        """After a fork, drop what belongs to the parent, which will write it down itself."""
-        if self._owner == os.getpid():
+    def _paths(self) -> list[str]:
+        if self._database is None:
+            return []
+        with os.scandir(self._database.parent) as folder:
+            return sorted(entry.path for entry in folder if entry.name.startswith(self._prefix))
+
+    def finish(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Delete the files whose content is in the database now; or leave all as it was, if nothing was committed."""
+        with self._lock:
+            files, self._left = self._left, []
+            if failed is None:
+                files += self._full
+                self._full = []
+                del self._loose[: self._loose_taken]
+            self._loose_taken = 0
+        for file in files:
+            if sys.platform == "win32":  # which deletes no file that is open
+                file.close()
+            # Before the lock is given back: see `_create`. One that cannot be deleted is known by its name, and empty.
+            if failed is None:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
+            file.close()
+
+    def close(self) -> None:
+        """Let go of the files; what is in them is taken in by whoever comes next."""
+        with self._lock:
+            self._closed = True
+            files, self._file, self._full = [*self._full, *([self._file] if self._file else [])], None, []
+            lost, self._loose = len(self._loose), []
+        for file in files:
+            file.close()
+        if lost and self._database is not None:
+            _logger.error("%d reports of accesses are lost: neither a file nor the database could be written", lost)
+
+    def after_fork_in_child(self) -> None:
+        """Leave the parent's files to it: its lock on them lasts, for it has them open itself."""
+        self._lock = threading.Lock()
+        if self._database is None:
             return
-        self._owner = os.getpid()
-        if self._database.in_memory:
-            return
-        self._queued, self._settled, self._taken = [], [], []
-        if self._file is not None:
-            self._file.close()  # the parent's lock stays: it has the file open too
-            self._file = None
+        for file in [*([self._file] if self._file else []), *self._full, *self._left]:
+            file.close()
+        self._file, self._full, self._left, self._loose, self._loose_taken = None, [], [], [], 0
 
 
-def _name(file: IO[bytes] | Path) -> str:
-    return file.name if isinstance(file, Path) else Path(file.name).name
+def _name(location: str | None) -> str:
+    return "" if location is None else Path(os.path.realpath(location)).name
 
 
-def _is_left(path: Path) -> bool:
-    """Return whether no living process has the file open."""
-    if fcntl is None:
-        try:
-            path.rename(path)
-        except OSError:
-            return False
-        return True
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _is_there(file: FileIO) -> bool:
+    """Return whether the open file still has its name."""
     try:
-        with path.open("rb") as file:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(file.name))
+    except FileNotFoundError:
+        return False
+
+
+def _locked(file: FileIO) -> bool:
+    """Lock the file until it is closed; False if another process, or another opening of the file, has it locked."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(_FAR)  # locked bytes cannot be read by others there, so these are beyond the content
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0)
+        else:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
 
 
-def _entries(stored: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a file, but for a last line that was cut off by a kill."""
-    *lines, _torn = stored.split(b"\n")
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
+def _line_of(tracked: Tracked) -> bytes:
+    return json.dumps(
+        [
+            tracked.session_id, tracked.turn, tracked.writer, tracked.at_ms, tracked.run_id, list(tracked.nodes),
+        ],
+        separators=(",", ":"),
+    ).encode("ascii")  # fmt: skip
+
+
+def _entries(stored: bytes) -> list[Tracked]:
+    """Return the entries of whole lines, but for what a kill or a full disk has cut off."""
+    return [entry for line in stored.split(b"\n") if (entry := _entry_of(line)) is not None]
+
+
+def _entry_of(line: bytes) -> Tracked | None:
+    try:
+        match json.loads(line):
+            case [str(session_id), int(turn), str(writer), int(at_ms), str() | None as run_id, [*nodes]]:
+                known = [(str(id), float(sure)) for id, sure in nodes]
+                return Tracked(session_id=session_id, turn=turn, writer=writer, at_ms=at_ms, run_id=run_id, nodes=known)
+    except (ValueError, TypeError):
+        return None
+    return None

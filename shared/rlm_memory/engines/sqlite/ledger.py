@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import apsw
@@ -15,6 +14,8 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.journal import AccessJournal
 from rlm_memory.engines.sqlite.rows import moment_or_none, node_of
+from rlm_memory.errors import StoreBusyError
+from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Tracked
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
 from rlm_memory.records import Access, Condition, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
@@ -27,8 +28,9 @@ class SQLiteLedger:
     def __init__(self, database: Database, namespace: str) -> None:
         self._database = database
         self._namespace = namespace
-        self._journal = AccessJournal(database, namespace)
-        self._settling = threading.RLock()
+        self._journal = AccessJournal(None if database.in_memory else database.location, namespace)
+        self._writing_down = threading.Lock()
+        renewed_in_child(self)
 
     def _number(self, connection: apsw.Connection) -> int:
         """Return the number of this namespace; -1, which no row has, while there is none."""
@@ -43,46 +45,56 @@ class SQLiteLedger:
     # -- accesses -----------------------------------------------------------------------------------------------
 
     def track(self, tracked: Tracked) -> None:
-        self._journal.append(asdict(tracked))
-
-    @property
-    def left_behind(self) -> bool:
-        return self._journal.left_behind
+        self._journal.append(tracked)
 
     @property
     def queued(self) -> bool:
-        return len(self._journal) > 0
+        return self._journal.queued
+
+    @property
+    def waiting(self) -> bool:
+        return self._journal.waiting
 
     @contextlib.contextmanager
     def settling(self, *, wait: bool) -> Iterator[dict[str, list[str]]]:
-        with self._settling:
-            try:
-                with self._database.transaction(durable=False, wait=wait) as connection:
-                    used = self._write(connection, self._journal.take(connection))
-                    yield used
-            except BaseException:
-                self._journal.keep()
-                raise
-            self._journal.forget()
+        if self._database.in_transaction:
+            raise StoreBusyError(f"{self._database.location}: accesses are written down in a transaction of their own")
+        with (
+            contextlib.ExitStack() as afterwards,
+            self._database.transaction(durable=False, wait=wait) as connection,
+        ):
+            # Only now: whoever waits for this lock does not wait for another process.
+            afterwards.enter_context(self._writing_down)
+            afterwards.push(self._journal.finish)
+            yield self._write(connection, self._journal.take(connection))
 
-    def _write(self, connection: apsw.Connection, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    def until_settled(self) -> None:
+        if not self._database.in_transaction:
+            with self._writing_down:
+                return
+
+    def _write(self, connection: apsw.Connection, entries: Sequence[Tracked]) -> dict[str, list[str]]:
         used: dict[str, dict[str, None]] = {}
         if not entries:
             return {}
         number = self._own_number(connection)
         for entry in entries:
-            session_id, turn, at, run_id = entry["session_id"], entry["turn"], entry["at_ms"], entry["run_id"]
-            (session,) = row_of(connection, statements.TOUCH_SESSION, (number, session_id, at, turn))
-            nodes = entry["nodes"]
-            connection.executemany(
-                statements.INSERT_ACCESS, [(session, turn, at, sure, run_id, number, id) for id, sure in nodes]
-            )
-            connection.executemany(
-                statements.COUNT_USE, [(session, sure, at, turn, entry["writer"], number, id) for id, sure in nodes]
-            )
-            connection.executemany(statements.COUNT_ACCESS, [(at, number, id) for id, _ in nodes])
-            used.setdefault(session_id, {}).update(dict.fromkeys(id for id, _ in nodes))
+            touched = (number, entry.session_id, entry.at_ms, entry.turn)
+            (session,) = row_of(connection, statements.TOUCH_SESSION, touched)
+            for id, confidence in entry.nodes:
+                use = (session, confidence, entry.at_ms, entry.turn, entry.writer, number, id)
+                connection.execute(statements.COUNT_USE, use)
+                connection.execute(statements.INSERT_ACCESS, (*use, entry.run_id))
+                connection.execute(statements.COUNT_ACCESS, (entry.at_ms, number, id))
+                used.setdefault(entry.session_id, {})[id] = None
         return {session_id: list(ids) for session_id, ids in used.items()}
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def after_fork_in_child(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._writing_down = threading.Lock()
 
     def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
         asked = json.dumps(list(ids))
@@ -119,8 +131,16 @@ class SQLiteLedger:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.SELECT_ACCESSES, (self._number(connection), id))
         return [
-            Access(node_id=node, session_id=session, turn=turn, at=moment(at), confidence=confidence, run_id=run_id)
-            for node, session, turn, at, confidence, run_id in rows
+            Access(
+                node_id=node,
+                session_id=session,
+                turn=turn,
+                at=moment(at),
+                confidence=confidence,
+                run_id=run_id,
+                writer=writer,
+            )
+            for node, session, turn, at, confidence, run_id, writer in rows
         ]
 
     # -- sessions -----------------------------------------------------------------------------------------------
@@ -170,7 +190,7 @@ class SQLiteLedger:
             if row is None:
                 return []
             asked = None if ids is None else json.dumps(list(ids))
-            nodes = rows_of(connection, statements.SELECT_UNJUDGED, (row[0], run_id, asked))
+            nodes = rows_of(connection, statements.SELECT_TO_JUDGE, (row[0], run_id, asked))
             connection.executemany(
                 statements.INSERT_OUTCOME, [(node, row[0], run_id, success, at_ms) for node, _ in nodes]
             )
@@ -189,15 +209,15 @@ class SQLiteLedger:
         with self._database.transaction() as connection:
             connection.execute(statements.SET_TIER, (tier, at_ms, self._number(connection), id))
 
-    def set_pinned(self, id: str, pinned: bool) -> None:
+    def set_pinned(self, id: str, pinned: bool, at_ms: int) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.SET_PINNED, (pinned, self._number(connection), id))
+            connection.execute(statements.SET_PINNED, (pinned, at_ms, self._number(connection), id))
 
-    def set_confidences(self, confidences: Mapping[str, float], at_ms: int) -> None:
+    def set_confidences(self, confidences: Mapping[str, float], *, faded_at_ms: int | None = None) -> None:
         with self._database.transaction() as connection:
             number = self._number(connection)
             connection.executemany(
-                statements.SET_CONFIDENCE, [(value, at_ms, number, id) for id, value in confidences.items()]
+                statements.SET_CONFIDENCE, [(value, faded_at_ms, number, id) for id, value in confidences.items()]
             )
 
     def fading(self) -> list[tuple[str, float, int]]:
@@ -227,7 +247,7 @@ class SQLiteLedger:
             rows = rows_of(connection, select, (self._number(connection), *values))
         return [node_of(row, self._namespace) for row in rows]
 
-    def births(self) -> list[tuple[str, int, Tier]]:
+    def births(self) -> list[tuple[str, int]]:
         with self._database.reading() as connection:
             return rows_of(connection, statements.SELECT_BIRTHS, (self._number(connection),))
 
@@ -238,7 +258,7 @@ class SQLiteLedger:
 
     def note_sweep(self, at_ms: int) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._own_number(connection)))
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._number(connection)))
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
         with self._database.transaction() as connection:

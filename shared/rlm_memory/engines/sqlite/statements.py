@@ -120,9 +120,11 @@ SELECT_LENGTH_RANGE: Final = "SELECT sz FROM nodes_fts_docsize WHERE id > ? AND 
 
 # -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
 
-NOTE_JOURNAL: Final = "INSERT OR IGNORE INTO settled_journals (name) VALUES (?)"
-FIND_JOURNAL: Final = "SELECT 1 FROM settled_journals WHERE name = ?"
-FORGET_JOURNAL: Final = "DELETE FROM settled_journals WHERE name = ?"
+SELECT_JOURNALS: Final = "SELECT name, taken FROM access_journals"
+PUT_JOURNAL: Final = (
+    "INSERT INTO access_journals (name, taken) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET taken = excluded.taken"
+)
+DELETE_JOURNAL: Final = "DELETE FROM access_journals WHERE name = ?"
 
 TOUCH_SESSION: Final = (
     "INSERT INTO sessions (namespace, id, started_at, last_active, turn) VALUES (?1, ?2, ?3, ?3, ?4) "
@@ -141,19 +143,20 @@ SELECT_IDLE_SESSIONS: Final = (
     "SELECT id FROM sessions WHERE namespace = ? AND ended_at IS NULL AND last_active < ? ORDER BY last_active, session"
 )
 END_SESSION: Final = "UPDATE sessions SET ended_at = ? WHERE namespace = ? AND id = ?"
-INSERT_ACCESS: Final = (
-    "INSERT INTO accesses (session, node, turn, at, confidence, run_id) "
-    "SELECT ?, node, ?, ?, ?, ? FROM nodes WHERE namespace = ? AND id = ?"
-)
-# Two hits in one turn are one use. Turns are told apart by their writer too: two processes may be in the same session.
+# Before INSERT_ACCESS. Hits of one turn are one use; turns are told apart by their writer too, for two processes may be
+# in the same session, each with a turn 1.
 COUNT_USE: Final = (
-    "INSERT INTO uses (node, session, uses, lowest_confidence, last_used, last_turn, last_writer) "
-    "SELECT node, ?1, 1, ?2, ?3, ?4, ?5 FROM nodes WHERE namespace = ?6 AND id = ?7 "
+    "INSERT INTO uses (node, session, uses, lowest_confidence, last_used) "
+    "SELECT node, ?1, 1, ?2, ?3 FROM nodes WHERE namespace = ?6 AND id = ?7 "
     "ON CONFLICT (node, session) DO UPDATE SET "
-    "uses = uses + (last_turn != excluded.last_turn OR last_writer != excluded.last_writer), "
+    "uses = uses + NOT EXISTS (SELECT 1 FROM accesses a WHERE a.node = excluded.node AND a.session = excluded.session "
+    "AND a.turn = ?4 AND a.writer = ?5), "
     "lowest_confidence = min(lowest_confidence, excluded.lowest_confidence), "
-    "last_used = max(last_used, excluded.last_used), last_turn = excluded.last_turn, "
-    "last_writer = excluded.last_writer"
+    "last_used = max(last_used, excluded.last_used)"
+)
+INSERT_ACCESS: Final = (
+    "INSERT INTO accesses (session, node, confidence, at, turn, writer, run_id) "
+    "SELECT ?1, node, ?2, ?3, ?4, ?5, ?8 FROM nodes WHERE namespace = ?6 AND id = ?7"
 )
 COUNT_ACCESS: Final = (
     "UPDATE nodes SET access_count = access_count + 1, last_accessed = max(coalesce(last_accessed, 0), ?) "
@@ -169,8 +172,8 @@ SELECT_OUTCOMES: Final = (
     "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value JOIN outcomes o ON o.node = n.node GROUP BY n.id"
 )
 SELECT_ACCESSES: Final = (
-    "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id FROM accesses a JOIN sessions s ON s.session = a.session "
-    "JOIN nodes n ON n.node = a.node WHERE n.namespace = ? AND n.id = ? ORDER BY a.access"
+    "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id, a.writer FROM nodes n JOIN accesses a ON a.node = n.node "
+    "JOIN sessions s ON s.session = a.session WHERE n.namespace = ? AND n.id = ? ORDER BY a.at, a.access"
 )
 SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM uses u JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
@@ -180,9 +183,10 @@ SELECT_SOME_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
     "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
 )
-SELECT_UNJUDGED: Final = (
+SELECT_TO_JUDGE: Final = (
     "SELECT DISTINCT n.node, n.id FROM accesses a JOIN nodes n ON n.node = a.node "
-    "WHERE a.session = ?1 AND CASE WHEN ?2 IS NULL THEN a.judged = 0 ELSE a.run_id = ?2 END "
+    "WHERE a.session = ?1 "
+    "AND CASE WHEN ?2 IS NOT NULL THEN a.run_id = ?2 WHEN ?3 IS NOT NULL THEN 1 ELSE a.judged = 0 END "
     "AND (?3 IS NULL OR n.id IN (SELECT value FROM json_each(?3))) ORDER BY n.node"
 )
 MARK_JUDGED: Final = (
@@ -190,7 +194,8 @@ MARK_JUDGED: Final = (
 )
 INSERT_OUTCOME: Final = (
     "INSERT INTO outcomes (node, session, run_id, success, at) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (node, session, run_id) DO UPDATE SET success = excluded.success, at = excluded.at"
+    "ON CONFLICT (node, session, run_id) DO UPDATE SET learned = learned AND success = excluded.success, "
+    "success = excluded.success, at = excluded.at"
 )
 SELECT_UNLEARNED: Final = (
     "SELECT o.outcome, n.id, o.success FROM outcomes o JOIN nodes n ON n.node = o.node "
@@ -203,8 +208,14 @@ FORGET_OUTCOMES: Final = "DELETE FROM outcomes WHERE node = (SELECT node FROM no
 # -- tiers ----------------------------------------------------------------------------------------------------------
 
 SET_TIER: Final = "UPDATE nodes SET tier = ?, tier_since = ? WHERE namespace = ? AND id = ?"
-SET_PINNED: Final = "UPDATE nodes SET pinned = ? WHERE namespace = ? AND id = ?"
-SET_CONFIDENCE: Final = "UPDATE nodes SET confidence = ?, decayed_at = ? WHERE namespace = ? AND id = ?"
+# A node does not fade while it is pinned.
+SET_PINNED: Final = (
+    "UPDATE nodes SET decayed_at = CASE WHEN pinned AND NOT ?1 THEN ?2 ELSE decayed_at END, pinned = ?1 "
+    "WHERE namespace = ?3 AND id = ?4"
+)
+SET_CONFIDENCE: Final = (
+    "UPDATE nodes SET confidence = ?, decayed_at = coalesce(?, decayed_at) WHERE namespace = ? AND id = ?"
+)
 # Nodes in session that enough sessions have used; the rules look at the rest.
 SELECT_PROVED: Final = (
     f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'session' "
@@ -219,10 +230,11 @@ SELECT_USED: Final = (
     "AND EXISTS (SELECT 1 FROM uses u WHERE u.node = n.node) ORDER BY n.node"
 )
 SELECT_FADING: Final = (
-    "SELECT n.id, n.confidence, max(n.created_at, coalesce(n.decayed_at, 0), coalesce(n.last_accessed, 0)) "
+    "SELECT n.id, n.confidence, "
+    "max(n.created_at, n.updated_at, coalesce(n.decayed_at, 0), coalesce(n.last_accessed, 0)) "
     "FROM nodes n WHERE n.namespace = ? AND n.pinned = 0 ORDER BY n.node"
 )
-SELECT_BIRTHS: Final = "SELECT id, created_at, tier FROM nodes WHERE namespace = ? ORDER BY created_at, node"
+SELECT_BIRTHS: Final = "SELECT id, created_at FROM nodes WHERE namespace = ?"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM namespaces WHERE number = ?"
 SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ? WHERE number = ?"
 

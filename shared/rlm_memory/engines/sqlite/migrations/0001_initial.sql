@@ -127,12 +127,13 @@ CREATE TABLE accesses (
     turn INTEGER NOT NULL,
     at INTEGER NOT NULL,
     confidence REAL NOT NULL,            -- the node's at that moment
+    writer TEXT NOT NULL,                -- two processes count the turns of one session each for itself
     run_id TEXT,
     judged INTEGER NOT NULL DEFAULT 0    -- whether an outcome has been attached
 ) STRICT;
 
 CREATE INDEX accesses_by_session ON accesses (session, judged, node);
-CREATE INDEX accesses_by_node ON accesses (node);
+CREATE INDEX accesses_by_node ON accesses (node, session, turn);
 
 -- What the rules weigh, kept as the accesses are written: one row a node and session, however often it was used.
 CREATE TABLE uses (
@@ -141,8 +142,6 @@ CREATE TABLE uses (
     uses INTEGER NOT NULL,               -- turns in which it was accessed
     lowest_confidence REAL NOT NULL,
     last_used INTEGER NOT NULL,
-    last_turn INTEGER NOT NULL,
-    last_writer TEXT NOT NULL,           -- two processes count the turns of one session each for itself
     PRIMARY KEY (node, session)
 ) STRICT, WITHOUT ROWID;
 
@@ -169,8 +168,11 @@ CREATE TRIGGER nodes_forgotten AFTER DELETE ON nodes BEGIN
     DELETE FROM edges WHERE source = old.node OR target = old.node;
 END;
 
--- Journals of accesses that have been written here; their files are about to be deleted.
-CREATE TABLE settled_journals (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+-- How many bytes of each file of accesses beside this one have been written down here.
+CREATE TABLE access_journals (
+    name TEXT PRIMARY KEY,
+    taken INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Which node says the same as which.
 CREATE TABLE edges (
@@ -202,6 +204,12 @@ CREATE TABLE promotion_log (
 ) STRICT;
 
 CREATE INDEX promotion_log_by_node ON promotion_log (namespace, node_id, sequence);
+
+-- A row that is replaced is not seen by the trigger for DELETE.
+CREATE TRIGGER promotion_log_keeps_order BEFORE INSERT ON promotion_log
+WHEN new.sequence <= (SELECT max(sequence) FROM promotion_log) BEGIN
+    SELECT RAISE(ABORT, 'promotion_log is append-only');
+END;
 
 CREATE TRIGGER promotion_log_keeps_entries BEFORE DELETE ON promotion_log BEGIN
     SELECT RAISE(ABORT, 'promotion_log is append-only');
