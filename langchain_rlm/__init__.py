@@ -1,4 +1,6 @@
-"""rlm-memory for LangChain and LangGraph: a memory as vector store, retriever and callback handlers."""
+"""rlm-memory for LangChain and LangGraph: a memory as vector store, retriever, callbacks, middleware and store."""
+
+from typing import TYPE_CHECKING, Any
 
 try:
     import langchain_core as _langchain_core  # noqa: F401 - asked first, so that what is missing is named
@@ -13,12 +15,29 @@ from langchain_rlm.retriever import RLMRetriever
 from langchain_rlm.tracing import AsyncRLMCallbackHandler, RLMCallbackHandler
 from langchain_rlm.vector_store import RLMVectorStore
 
+if TYPE_CHECKING:
+    from langchain_rlm.key_value import RLMStore
+    from langchain_rlm.middleware import RLMMemoryMiddleware
+
 __all__ = [
     "AsyncRLMCallbackHandler",
     "Narrowing",
     "RLMCallbackHandler",
+    "RLMMemoryMiddleware",
     "RLMRetriever",
+    "RLMStore",
     "RLMVectorStore",
     "SearchOptions",
     "as_embedder",
 ]
+
+# LangGraph and LangChain's agents are another extra, and take two seconds to import.
+_WITH_LANGGRAPH = {"RLMMemoryMiddleware": "langchain_rlm.middleware", "RLMStore": "langchain_rlm.key_value"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_LANGGRAPH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WITH_LANGGRAPH[name]), name)

@@ -146,7 +146,7 @@ class _Tracking:
         session = self._sessions.get(session_id)
         with self._lock:
             if (turn := root.turns.get(session_id)) is None:
-                turn = root.turns[session_id] = Turn(session, session.next_turn(), str(root.run_id))
+                turn = root.turns[session_id] = Turn(session, session.next_turn(), str(root.run_id), self._tell)
                 self._reported.setdefault(turn.run_id, []).append(session_id)
                 _shorten(self._reported, self._remembered)
             return turn
@@ -174,7 +174,12 @@ class _Tracking:
     @staticmethod
     def _judge(turns: Sequence[Turn], success: bool | None) -> None:
         for turn in turns:
-            turn.judge(success is True)
+            turn.session.outcome(success is True, run_id=turn.run_id)
+
+    def _tell(self, run_id: str) -> None:
+        with self._lock:
+            self._told[run_id] = None
+            _shorten(self._told, self._remembered)
 
     def _feedback(self, run_id: UUID | str, success: bool, session_id: str | None) -> int:
         key = str(run_id)
@@ -187,9 +192,7 @@ class _Tracking:
                 f"This handler has not seen run {key!r} as the outermost one, or not among the last "
                 f"{self._remembered}. Name the session it was in: feedback(run_id, success, session_id=…)."
             )
-        with self._lock:
-            self._told[key] = None
-            _shorten(self._told, self._remembered)
+        self._tell(key)
         return sum(self._sessions.get(id).outcome(success, run_id=key) for id in sessions)
 
 
@@ -213,8 +216,8 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
 
     **Sessions.** A run is in the session that its configuration names: `session_id` in its `metadata` or
     `configurable`, else the `session_id` of this handler, else `thread_id`; else in one that this handler has alone. A
-    retriever of another package that is called by itself is told in `metadata` alone. Sessions go on: `memory.session(id).end()` ends
-    one, and one that is still for long is ended by `memory.sweep()`.
+    retriever of another package that is called by itself is told in `metadata` alone. Sessions go on:
+    `memory.session(id).end()` ends one, and `memory.sweep()` those that have been still for long.
 
     A run is never broken: what goes wrong here is logged under "langchain_rlm". In a run that is awaited it works in a
     thread; `AsyncRLMCallbackHandler` needs fewer of them.
@@ -254,7 +257,7 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
         """Report a failure, if the run was the outermost one."""
         with _logged():
             self._interrupt(run_id, error)
-            self._judge(self._end(run_id, _verdict(error)), False)
+            self._judge(self._end(run_id, verdict(error)), False)
 
     def on_tool_start(
         self,
@@ -279,7 +282,7 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
         """Report a failure, if the run was the outermost one."""
         with _logged():
             self._interrupt(run_id, error)
-            self._judge(self._end(run_id, _verdict(error)), False)
+            self._judge(self._end(run_id, verdict(error)), False)
 
     def on_retriever_start(
         self,
@@ -355,7 +358,7 @@ class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         self._interrupt(run_id, error)
-        await self._aend(run_id, _verdict(error))
+        await self._aend(run_id, verdict(error))
 
     async def on_tool_start(
         self,
@@ -378,7 +381,7 @@ class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
     async def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         self._interrupt(run_id, error)
-        await self._aend(run_id, _verdict(error))
+        await self._aend(run_id, verdict(error))
 
     async def on_retriever_start(
         self,
@@ -436,7 +439,7 @@ def _logged() -> Iterator[None]:
         _logger.exception("What happened in a run could not be reported to the memory.")
 
 
-def _verdict(error: BaseException) -> bool | None:
+def verdict(error: BaseException) -> bool | None:
     """Return False for a failure, None for what is none: a cancelled run, a paused graph."""
     return False if isinstance(error, Exception) and not _is(error, "GraphBubbleUp") else None
 

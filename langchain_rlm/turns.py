@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ class Turn:
     session: Session
     number: int
     run_id: str
+    told: Callable[[str], None] | None = None
+    """Called with the run when its outcome, or that there is none yet, is told by another than who watches it."""
 
     def record(self, found: Sequence[Node | Hit]) -> None:
         """Report what was handed to a reader; it waits for nobody."""
@@ -31,7 +33,13 @@ class Turn:
 
     def judge(self, success: bool) -> int:
         """Tell whether what was found in this turn has served; return how many nodes the outcome was attached to."""
+        self.leave_open()
         return self.session.outcome(success, run_id=self.run_id)
+
+    def leave_open(self) -> None:
+        """Keep the end of the run from being taken for its outcome."""
+        if self.told is not None:
+            self.told(self.run_id)
 
 
 class Sessions:
