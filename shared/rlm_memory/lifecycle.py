@@ -17,7 +17,7 @@ import numpy as np
 
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Clock, Engine, Ledger, Tracked, Vector
+from rlm_memory.ports import Clock, Engine, Ledger, Tracked, TrackedOutcome, Vector
 from rlm_memory.promotion import (
     PromotionPolicy,
     Usage,
@@ -73,6 +73,12 @@ class Lifecycle:
         """Take in accesses without waiting for any lock; whatever happens to the process, they will be written down."""
         if tracked.nodes and not self._read_only:
             self._ledger.track(tracked)
+            self._settle_soon()
+
+    def track_outcome(self, outcome: TrackedOutcome) -> None:
+        """Take in the outcome of a run in the same way."""
+        if not self._read_only:
+            self._ledger.track(outcome)
             self._settle_soon()
 
     def _settle_soon(self) -> None:

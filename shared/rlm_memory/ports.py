@@ -253,14 +253,27 @@ class Tracked:
     nodes: Sequence[tuple[str, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class TrackedOutcome:
+    """Whether what a session used in one run has served, known at one moment."""
+
+    session_id: str
+    success: bool
+    at_ms: int
+    run_id: str
+
+
 class Ledger(Protocol):
     """Keeps what the rules weigh, the tiers they give, and the log of both, of one namespace.
 
     Every method is safe to call from any thread. Writes are made within the engine's `transaction`.
     """
 
-    def track(self, tracked: Tracked) -> None:
-        """Queue accesses without waiting for any lock; when this returns, a kill of the process does not lose them."""
+    def track(self, tracked: Tracked | TrackedOutcome) -> None:
+        """Queue accesses, or the outcome of a run, without waiting for any lock.
+
+        When this returns, a kill of the process does not lose them.
+        """
         ...
 
     @property

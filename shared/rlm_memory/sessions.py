@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from rlm_memory.errors import InvalidInputError, StoreError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked
+from rlm_memory.ports import Tracked, TrackedOutcome
 from rlm_memory.records import Hit, Node, PromotionDecision
 from rlm_memory.times import milliseconds
 from rlm_memory.validation import checked_ids, checked_run_id, checked_turn
@@ -86,10 +86,23 @@ class Session:
 
         Without `ids` and `run_id`, it is attached to all that the session used and that was not judged yet.
         """
-        if not isinstance(success, bool):
-            raise InvalidInputError(f"success is {success!r}; expected True or False.")
         listed = None if ids is None else checked_ids(ids)
-        return self.memory.lifecycle.judge(self.id, success, run_id=checked_run_id(run_id), ids=listed)
+        return self.memory.lifecycle.judge(
+            self.id, _checked_success(success), run_id=checked_run_id(run_id), ids=listed
+        )
+
+    def record_outcome(self, success: bool, *, run_id: str) -> None:
+        """Report whether what was used in a run has served, for callers that must not block, such as an event loop.
+
+        Like an access, it waits for nobody, survives the process, and is written down in the background, after the
+        accesses that were reported by then. See `outcome`.
+        """
+        if (named := checked_run_id(run_id)) is None:
+            raise InvalidInputError(
+                "record_outcome needs a run_id; without one, outcome judges all that was not judged."
+            )
+        at_ms = milliseconds(self.memory.clock())
+        self.memory.lifecycle.track_outcome(TrackedOutcome(self.id, _checked_success(success), at_ms, named))
 
     def end(self) -> list[PromotionDecision]:
         """End the session: decide which of the nodes it used go to longterm, and return every decision.
@@ -114,3 +127,9 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
+
+
+def _checked_success(success: object) -> bool:
+    if not isinstance(success, bool):
+        raise InvalidInputError(f"success is {success!r}; expected True or False.")
+    return success

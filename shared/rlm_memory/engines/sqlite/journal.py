@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import apsw
 
@@ -28,13 +28,15 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import rows_of
 from rlm_memory.errors import StoreClosedError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked
+from rlm_memory.ports import Tracked, TrackedOutcome
 
 if sys.platform != "win32":
     import fcntl
 
 _ATTEMPTS: Final = 20
 _FAR: Final = 1 << 30
+Report: TypeAlias = Tracked | TrackedOutcome
+
 _logger = logging.getLogger("rlm_memory")
 
 
@@ -51,12 +53,12 @@ class AccessJournal:
         self._file: FileIO | None = None  # takes what is reported
         self._full: list[FileIO] = []  # take no more; they go once the database has what they hold
         self._left: list[FileIO] = []  # of dead processes, held so that nobody else deletes them meanwhile
-        self._loose: list[Tracked] = []  # what is in no file
+        self._loose: list[Report] = []  # what is in no file
         self._loose_taken = 0
         renewed_in_child(self)
 
-    def append(self, tracked: Tracked) -> None:
-        """Keep accesses; when this returns, a kill of the process does not lose them."""
+    def append(self, tracked: Report) -> None:
+        """Keep accesses, or an outcome; when this returns, a kill of the process does not lose them."""
         with self._lock:
             if self._closed:
                 raise StoreClosedError(f"{self._database or ':memory:'} was closed; open it again with Memory.open")
@@ -68,7 +70,7 @@ class AccessJournal:
             if not kept:
                 self._loose.append(tracked)
 
-    def _write(self, tracked: Tracked) -> bool:
+    def _write(self, tracked: Report) -> bool:
         if self._file is None:
             self._file = self._create()
         # It begins with a line end too: half a line that a full disk has left must not spoil the next one.
@@ -99,7 +101,7 @@ class AccessJournal:
         """Whether any process has reported something that may not be written down yet."""
         return self.queued or bool(self._paths())
 
-    def take(self, connection: apsw.Connection) -> list[Tracked]:
+    def take(self, connection: apsw.Connection) -> list[Report]:
         """Return what has been reported, by any process, since the last time, in the transaction that writes it down.
 
         After its end comes `finish`. One taker of this process at a time.
@@ -222,26 +224,28 @@ def _locked(file: FileIO) -> bool:
     return True
 
 
-def _line_of(tracked: Tracked) -> bytes:
-    return json.dumps(
-        [
-            tracked.session_id, tracked.turn, tracked.writer, tracked.at_ms, tracked.run_id, list(tracked.nodes),
-        ],
-        separators=(",", ":"),
-    ).encode("ascii")  # fmt: skip
+def _line_of(tracked: Report) -> bytes:
+    match tracked:
+        case TrackedOutcome(session_id, success, at_ms, run_id):
+            line: list[Any] = [session_id, success, at_ms, run_id]
+        case Tracked(session_id, turn, writer, at_ms, run_id, nodes):
+            line = [session_id, turn, writer, at_ms, run_id, list(nodes)]
+    return json.dumps(line, separators=(",", ":")).encode("ascii")
 
 
-def _entries(stored: bytes) -> list[Tracked]:
+def _entries(stored: bytes) -> list[Report]:
     """Return the entries of whole lines, but for what a kill or a full disk has cut off."""
     return [entry for line in stored.split(b"\n") if (entry := _entry_of(line)) is not None]
 
 
-def _entry_of(line: bytes) -> Tracked | None:
+def _entry_of(line: bytes) -> Report | None:
     try:
         match json.loads(line):
             case [str(session_id), int(turn), str(writer), int(at_ms), str() | None as run_id, [*nodes]]:
                 known = [(str(id), float(sure)) for id, sure in nodes]
                 return Tracked(session_id=session_id, turn=turn, writer=writer, at_ms=at_ms, run_id=run_id, nodes=known)
+            case [str(session_id), bool(success), int(at_ms), str(run_id)]:
+                return TrackedOutcome(session_id=session_id, success=success, at_ms=at_ms, run_id=run_id)
     except (ValueError, TypeError):
         return None
     return None

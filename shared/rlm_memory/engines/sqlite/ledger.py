@@ -16,7 +16,7 @@ from rlm_memory.engines.sqlite.journal import AccessJournal
 from rlm_memory.engines.sqlite.rows import moment_or_none, node_of
 from rlm_memory.errors import StoreBusyError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked
+from rlm_memory.ports import Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
 from rlm_memory.records import Access, Condition, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
 from rlm_memory.times import milliseconds, moment
@@ -44,7 +44,7 @@ class SQLiteLedger:
 
     # -- accesses -----------------------------------------------------------------------------------------------
 
-    def track(self, tracked: Tracked) -> None:
+    def track(self, tracked: Tracked | TrackedOutcome) -> None:
         self._journal.append(tracked)
 
     @property
@@ -73,12 +73,14 @@ class SQLiteLedger:
             with self._writing_down:
                 return
 
-    def _write(self, connection: apsw.Connection, entries: Sequence[Tracked]) -> dict[str, list[str]]:
+    def _write(self, connection: apsw.Connection, entries: Sequence[Tracked | TrackedOutcome]) -> dict[str, list[str]]:
         used: dict[str, dict[str, None]] = {}
         if not entries:
             return {}
         number = self._own_number(connection)
         for entry in entries:
+            if isinstance(entry, TrackedOutcome):
+                continue
             touched = (number, entry.session_id, entry.at_ms, entry.turn)
             (session,) = row_of(connection, statements.TOUCH_SESSION, touched)
             for id, confidence in entry.nodes:
@@ -87,6 +89,9 @@ class SQLiteLedger:
                 connection.execute(statements.INSERT_ACCESS, (*use, entry.run_id))
                 connection.execute(statements.COUNT_ACCESS, (entry.at_ms, number, id))
                 used.setdefault(entry.session_id, {})[id] = None
+        for entry in entries:  # only now: what another process has reported of the same run may come later in the list
+            if isinstance(entry, TrackedOutcome):
+                self._judge(connection, entry.session_id, entry.success, entry.at_ms, run_id=entry.run_id, ids=None)
         return {session_id: list(ids) for session_id, ids in used.items()}
 
     def close(self) -> None:
@@ -186,16 +191,26 @@ class SQLiteLedger:
         self, session_id: str, success: bool, at_ms: int, *, run_id: str | None, ids: Sequence[str] | None
     ) -> list[str]:
         with self._database.transaction() as connection:
-            row = self._session_row(connection, session_id)
-            if row is None:
-                return []
-            asked = None if ids is None else json.dumps(list(ids))
-            nodes = rows_of(connection, statements.SELECT_TO_JUDGE, (row[0], run_id, asked))
-            connection.executemany(
-                statements.INSERT_OUTCOME, [(node, row[0], run_id, success, at_ms) for node, _ in nodes]
-            )
-            connection.executemany(statements.MARK_JUDGED, [(row[0], node, run_id) for node, _ in nodes])
-            return [id for _, id in nodes]
+            return self._judge(connection, session_id, success, at_ms, run_id=run_id, ids=ids)
+
+    def _judge(
+        self,
+        connection: apsw.Connection,
+        session_id: str,
+        success: bool,
+        at_ms: int,
+        *,
+        run_id: str | None,
+        ids: Sequence[str] | None,
+    ) -> list[str]:
+        row = self._session_row(connection, session_id)
+        if row is None:
+            return []
+        asked = None if ids is None else json.dumps(list(ids))
+        nodes = rows_of(connection, statements.SELECT_TO_JUDGE, (row[0], run_id, asked))
+        connection.executemany(statements.INSERT_OUTCOME, [(node, row[0], run_id, success, at_ms) for node, _ in nodes])
+        connection.executemany(statements.MARK_JUDGED, [(row[0], node, run_id) for node, _ in nodes])
+        return [id for _, id in nodes]
 
     def forget_usage(self, id: str) -> None:
         with self._database.transaction() as connection:
