@@ -10,6 +10,16 @@ except ImportError as error:
 from llamaindex_rlm.conversation import RLMChatStore, RLMSyncChatStore
 from llamaindex_rlm.embedding import as_embedder
 from llamaindex_rlm.retriever import RLMRetriever
+from llamaindex_rlm.tracing import RLMEventHandler, RLMSpanHandler, tracked
 from llamaindex_rlm.vector_store import RLMVectorStore
 
-__all__ = ["RLMChatStore", "RLMRetriever", "RLMSyncChatStore", "RLMVectorStore", "as_embedder"]
+__all__ = [
+    "RLMChatStore",
+    "RLMEventHandler",
+    "RLMRetriever",
+    "RLMSpanHandler",
+    "RLMSyncChatStore",
+    "RLMVectorStore",
+    "as_embedder",
+    "tracked",
+]
