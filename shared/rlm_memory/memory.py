@@ -31,6 +31,7 @@ from rlm_memory.errors import (
     NodeNotFoundError,
 )
 from rlm_memory.filters import And, Column, Comparison, Filter, Operator, parse_filter
+from rlm_memory.key_values import KeyValues
 from rlm_memory.keywords import stop_words as stop_word_list
 from rlm_memory.lifecycle import Lifecycle
 from rlm_memory.location import default_location
@@ -55,6 +56,7 @@ from rlm_memory.records import (
 )
 from rlm_memory.scoring import checked_alpha, checked_relevance, fuse, maximal_marginal_relevance, order, relevance
 from rlm_memory.sessions import Session
+from rlm_memory.threads import Threads
 from rlm_memory.times import milliseconds
 from rlm_memory.validation import (
     checked_count,
@@ -915,6 +917,16 @@ class Memory:
             nodes += page
             after = page[-1].id
         return self.lifecycle.consolidate(nodes)
+
+    # -- what a framework keeps beside the memories ----------------------------------------------------------------
+
+    def threads(self, kind: str) -> Threads:
+        """Return the threads of checkpoints of one kind, a framework's name for instance: see `Threads`."""
+        return Threads(self._engine, kind, self.clock)
+
+    def key_values(self, collection: str) -> KeyValues:
+        """Return a collection of JSON values under keys: see `KeyValues`."""
+        return KeyValues(self._engine, collection)
 
     # -- the store ----------------------------------------------------------------------------------------------
 

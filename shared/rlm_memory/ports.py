@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from rlm_memory.promotion import Usage
 from rlm_memory.records import (
     TIERS,
     Access,
+    CheckpointOutline,
     CheckReport,
     Edge,
+    Encoded,
     LogEntry,
     Message,
     MessageStatus,
@@ -26,8 +28,11 @@ from rlm_memory.records import (
     PromotionDecision,
     SessionRecord,
     Stats,
+    ThreadCheckpoint,
+    ThreadWrite,
     Tier,
     VectorStorage,
+    Version,
 )
 
 Vector: TypeAlias = NDArray[np.float32]
@@ -127,6 +132,15 @@ class Engine(Protocol):
     @property
     def ledger(self) -> Ledger:
         """What keeps sessions, tiers and the log of the same namespace."""
+        ...
+
+    def threads(self, kind: str) -> ThreadStore:
+        """Return what keeps the threads of this kind in the same namespace."""
+        ...
+
+    @property
+    def key_values(self) -> KeyValueStore:
+        """What keeps JSON values under keys in the same namespace."""
         ...
 
     @property
@@ -445,4 +459,108 @@ class MessageStore(Protocol):
 
     def delete_all(self, *, key: str | None) -> int:
         """Delete the messages under a key, or under every key; return how many there were."""
+        ...
+
+
+class ThreadStore(Protocol):
+    """Keeps the checkpoints of threads of one kind, and what tasks wrote that ran from them.
+
+    Every method is safe to call from any thread. Unknown ids are not there; they are no error.
+    """
+
+    def put(
+        self,
+        checkpoint: ThreadCheckpoint,
+        kept: Mapping[str, Version],
+        encode: Callable[[str], Encoded],
+        at_ms: int,
+    ) -> None:
+        """Add a checkpoint with its values, or replace one whose id is known at its place in the order.
+
+        `kept` are further channels whose value the parent has already, if its version is the same; the others are asked
+        of `encode`.
+        """
+        ...
+
+    def put_writes(
+        self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool
+    ) -> None:
+        """Add writes to a checkpoint that may not be there yet; what is there already stays, unless it is replaced."""
+        ...
+
+    def get(self, thread_id: str, graph: str, id: str | None) -> ThreadCheckpoint | None:
+        """Return a checkpoint, the last one that was committed if no id is given."""
+        ...
+
+    def find(
+        self,
+        thread_id: str | None,
+        graph: str | None,
+        id: str | None,
+        *,
+        before: str | None,
+        where: Callable[[Mapping[str, Any]], bool] | None,
+        limit: int | None,
+    ) -> list[int]:
+        """Return the sequence numbers of checkpoints, the last one first.
+
+        None is any. `before` is an id: those committed before it, or with a smaller id if it is gone. `where` is asked
+        of the metadata.
+        """
+        ...
+
+    def load(self, sequences: Sequence[int]) -> list[ThreadCheckpoint]:
+        """Return the checkpoints with these numbers, in this order."""
+        ...
+
+    def outlines(self, thread_id: str) -> list[CheckpointOutline]:
+        """Return all checkpoints of a thread without their state, in the order of commit."""
+        ...
+
+    def discard(self, thread_id: str, sequences: Sequence[int]) -> None:
+        """Delete these checkpoints of a thread with their writes, and what no other one shares with them."""
+        ...
+
+    def delete(self, thread_id: str) -> None:
+        """Delete a thread with all that is in it, whether or not its checkpoint got here."""
+        ...
+
+    def with_run(self, run_id: str) -> list[tuple[str, int]]:
+        """Return (thread, sequence number) of the checkpoints that have this `run_id` in their metadata."""
+        ...
+
+    def copy(self, source_id: str, target_id: str) -> None:
+        """Copy all checkpoints and writes of a thread into one that is empty, in the same order."""
+        ...
+
+    def position(self, thread_id: str, graph: str, id: str | None) -> tuple[int, list[str]] | None:
+        """Return the last log entry when a checkpoint was committed, and the ids of today's nodes that were there."""
+        ...
+
+    def ids(self) -> list[str]:
+        """Return the ids of the threads, in the order in which they began."""
+        ...
+
+
+class KeyValueStore(Protocol):
+    """Keeps JSON texts under keys, in collections. Every method is safe to call from any thread."""
+
+    def put(self, collection: str, values: Mapping[str, str]) -> None:
+        """Add or replace all of these, or none."""
+        ...
+
+    def get(self, collection: str, keys: Sequence[str]) -> dict[str, str]:
+        """Return those of these that are there."""
+        ...
+
+    def items(self, collection: str) -> list[tuple[str, str]]:
+        """Return all (key, value) of a collection, in the order in which the keys were first put."""
+        ...
+
+    def delete(self, collection: str, keys: Sequence[str]) -> list[str]:
+        """Delete these; return those there were."""
+        ...
+
+    def collections(self) -> list[str]:
+        """Return the names of the collections that hold something, in alphabetical order."""
         ...

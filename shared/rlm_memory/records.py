@@ -226,3 +226,61 @@ class CheckReport:
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems)
+
+
+Version: TypeAlias = "str | int | float | None"
+"""Which state of a channel a value is: equal versions along one line of checkpoints are equal values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value as a serialiser left it: the name of the encoding, and the bytes."""
+
+    encoding: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadWrite:
+    """What a task wrote to a channel while it ran from a checkpoint; `place` tells the writes of one task apart."""
+
+    task_id: str
+    place: int
+    channel: str
+    value: Encoded
+    task_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadCheckpoint:
+    """The state of a graph at one moment of a thread.
+
+    `graph` is empty for the graph itself, else the path of a graph inside it; each has its own line of checkpoints.
+    `head` is all of the state but the values of its channels. `versions` may leave out channels that have none.
+    `sequence`, `created_at` and `writes` are filled by the store: it grows by order of commit, and writes are in order
+    of task path, task and place.
+    """
+
+    thread_id: str
+    id: str
+    head: Encoded
+    graph: str = ""
+    parent_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Encoded] = field(default_factory=dict)
+    versions: Mapping[str, Version] = field(default_factory=dict)
+    writes: tuple[ThreadWrite, ...] = ()
+    sequence: int = 0
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointOutline:
+    """A checkpoint without its state: where it stands, and which channels have a value in it."""
+
+    sequence: int
+    graph: str
+    id: str
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    channels: frozenset[str]

@@ -19,11 +19,13 @@ from rlm_memory.engines.sqlite.conversations import SQLiteMessages
 from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, field_rows
 from rlm_memory.engines.sqlite.index import NO_PLACE, IndexState, NodeIndex, Positions, node_range
 from rlm_memory.engines.sqlite.inspection import find_problems, measure
+from rlm_memory.engines.sqlite.key_values import SQLiteKeyValues
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
 from rlm_memory.engines.sqlite.ledger import SQLiteLedger
 from rlm_memory.engines.sqlite.matching import KeywordLeg, Words
 from rlm_memory.engines.sqlite.rows import node_of
 from rlm_memory.engines.sqlite.schema import migrate
+from rlm_memory.engines.sqlite.threads import SQLiteThreads
 from rlm_memory.engines.sqlite.vectors import (
     VectorFormat,
     check_layout,
@@ -64,6 +66,7 @@ class SQLiteEngine:
         self._database = Database(location, read_only=read_only)
         self.location = self._database.location
         self.ledger = SQLiteLedger(self._database, namespace)
+        self.key_values = SQLiteKeyValues(self._database, namespace)
         self.messages = SQLiteMessages(self._database, namespace)
         self._namespace = namespace
         self._lock = threading.Lock()
@@ -135,6 +138,9 @@ class SQLiteEngine:
     def reading(self) -> Iterator[None]:
         with self._database.reading():
             yield
+
+    def threads(self, kind: str) -> SQLiteThreads:
+        return SQLiteThreads(self._database, self._namespace, kind)
 
     # -- identity -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.filters import SQLValue, field_rows
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
 from rlm_memory.engines.sqlite.ledger import entry_of
+from rlm_memory.engines.sqlite.threads import thread_problems
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout, read_vectors
 from rlm_memory.keywords import segment
 from rlm_memory.promotion import chain_start, first_broken
@@ -83,6 +84,7 @@ def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Pr
     yield from _node_problems(connection)
     yield from _sum_problems(connection)
     yield from _log_problems(connection)
+    yield from thread_problems(connection)
     yield from _message_problems(connection)
     layout = read_layout(connection)
     if layout is not None:

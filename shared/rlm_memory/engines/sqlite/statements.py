@@ -314,3 +314,166 @@ COUNT_BY_TYPE: Final = "SELECT type, count(*) FROM nodes WHERE namespace = ? GRO
 COUNT_WITH_VECTOR: Final = "SELECT count(*) FROM nodes WHERE namespace = ? AND place IS NOT NULL"
 SUM_TEXT_BYTES: Final = "SELECT coalesce(sum(octet_length(text)), 0) FROM nodes"
 SELECT_SIZES: Final = "SELECT name, pgsize FROM dbstat WHERE aggregate = TRUE"
+
+# -- threads of checkpoints -----------------------------------------------------------------------------------------
+
+SELECT_THREAD: Final = (
+    "SELECT t.thread FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? AND t.id = ? "
+    "WHERE n.name = ?"
+)
+INSERT_THREAD: Final = "INSERT INTO threads (namespace, kind, id) VALUES (?, ?, ?) RETURNING thread"
+LIST_THREADS: Final = (
+    "SELECT t.id FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? WHERE n.name = ? "
+    "ORDER BY t.thread"
+)
+# A known id keeps its place, its time and its position: it is the same checkpoint.
+PUT_CHECKPOINT: Final = (
+    "INSERT INTO thread_checkpoints "
+    "(thread, graph, id, parent_id, created_at, metadata, encoding, head, log_position, last_node) "
+    "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce((SELECT max(sequence) FROM promotion_log), 0), n.last_node "
+    "FROM threads t JOIN namespaces n ON n.number = t.namespace WHERE t.thread = ?1 "
+    "ON CONFLICT (thread, graph, id) DO UPDATE SET parent_id = excluded.parent_id, metadata = excluded.metadata, "
+    "encoding = excluded.encoding, head = excluded.head RETURNING sequence"
+)
+DELETE_VALUES: Final = "DELETE FROM thread_values WHERE checkpoint = ?"
+PUT_VALUE: Final = (
+    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) VALUES (?, ?, ?, ?, ?, ?)"
+)
+KEEP_VALUES: Final = (
+    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) "
+    "SELECT ?1, v.channel, v.version, v.encoding, v.depth, v.content "
+    "FROM thread_checkpoints p CROSS JOIN json_each(?5) AS kept "
+    "CROSS JOIN thread_values v ON v.checkpoint = p.sequence AND v.channel = kept.key AND v.version IS kept.value "
+    "WHERE p.thread = ?2 AND p.graph = ?3 AND p.id = ?4 RETURNING channel"
+)
+PUT_WRITE: Final = (
+    "INSERT INTO thread_writes "
+    "(thread, graph, checkpoint_id, task_id, place, task_path, channel, encoding, depth, content) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, graph, checkpoint_id, task_id, place) DO "
+)
+PUT_WRITE_ONCE: Final = PUT_WRITE + "NOTHING"
+REPLACE_WRITE: Final = PUT_WRITE + (
+    "UPDATE SET task_path = excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, "
+    "depth = excluded.depth, content = excluded.content"
+)
+
+CHECKPOINT_COLUMNS: Final = (
+    "c.sequence, c.thread, t.id, c.graph, c.id, c.parent_id, c.created_at, c.metadata, c.encoding, c.head"
+)
+SELECT_CHECKPOINT: Final = (
+    f"SELECT {CHECKPOINT_COLUMNS} FROM thread_checkpoints c JOIN threads t ON t.thread = c.thread WHERE c.sequence = ?"
+)
+SELECT_SEQUENCE: Final = "SELECT sequence FROM thread_checkpoints WHERE thread = ? AND graph = ? AND id = ?"
+SELECT_LAST_SEQUENCE: Final = "SELECT max(sequence) FROM thread_checkpoints WHERE thread = ? AND graph = ?"
+SELECT_VALUES: Final = (
+    "SELECT channel, version, encoding, depth, content FROM thread_values WHERE checkpoint = ? ORDER BY channel"
+)
+SELECT_WRITES: Final = (
+    "SELECT task_id, place, channel, task_path, encoding, depth, content FROM thread_writes "
+    "WHERE thread = ? AND graph = ? AND checkpoint_id = ? ORDER BY task_path, task_id, place"
+)
+# One statement for one thread and one for all: the planner takes the index of a thread only where it is asked for one.
+FIND_IN_THREAD: Final = (
+    "SELECT c.sequence FROM thread_checkpoints c WHERE c.thread = ?1 AND (?2 IS NULL OR c.graph = ?2) "
+    "AND (?3 IS NULL OR c.id = ?3) AND (?4 IS NULL OR c.sequence < ?4) AND (?5 IS NULL OR c.id < ?5) "
+    "AND (?6 OR rlm_holds(?7, c.metadata)) ORDER BY c.sequence DESC LIMIT ?8"
+)
+FIND_IN_ALL: Final = (
+    "SELECT c.sequence FROM thread_checkpoints c JOIN threads t ON t.thread = c.thread "
+    "JOIN namespaces n ON n.number = t.namespace WHERE n.name = ?9 AND t.kind = ?1 AND (?2 IS NULL OR c.graph = ?2) "
+    "AND (?3 IS NULL OR c.id = ?3) AND (?4 IS NULL OR c.sequence < ?4) AND (?5 IS NULL OR c.id < ?5) "
+    "AND (?6 OR rlm_holds(?7, c.metadata)) ORDER BY c.sequence DESC LIMIT ?8"
+)
+SELECT_OUTLINES: Final = (
+    "SELECT c.sequence, c.graph, c.id, c.parent_id, c.metadata, "
+    "(SELECT json_group_array(v.channel) FROM thread_values v WHERE v.checkpoint = c.sequence) "
+    "FROM thread_checkpoints c WHERE c.thread = ? ORDER BY c.sequence"
+)
+SELECT_BY_RUN: Final = (
+    "SELECT t.id, c.sequence FROM thread_checkpoints c JOIN threads t ON t.thread = c.thread "
+    "JOIN namespaces n ON n.number = t.namespace "
+    "WHERE json_extract(c.metadata, '$.run_id') = ? AND t.kind = ? AND n.name = ? ORDER BY c.sequence"
+)
+SELECT_POSITION: Final = "SELECT log_position, last_node FROM thread_checkpoints WHERE sequence = ?"
+SELECT_NODES_UNTIL: Final = (
+    "SELECT o.id FROM nodes o JOIN namespaces n ON n.number = o.namespace WHERE n.name = ? AND o.node <= ? "
+    "ORDER BY o.node"
+)
+
+DELETE_WRITES_OF: Final = (
+    "DELETE FROM thread_writes WHERE (thread, graph, checkpoint_id) IN ("
+    "SELECT c.thread, c.graph, c.id FROM json_each(?) AS gone CROSS JOIN thread_checkpoints c "
+    "ON c.sequence = gone.value WHERE c.thread = ?)"
+)
+DELETE_CHECKPOINTS: Final = (
+    "DELETE FROM thread_checkpoints WHERE thread = ?2 AND sequence IN (SELECT value FROM json_each(?1))"
+)
+DELETE_WRITES: Final = "DELETE FROM thread_writes WHERE thread = ?"
+DELETE_ALL_CHECKPOINTS: Final = "DELETE FROM thread_checkpoints WHERE thread = ?"
+DELETE_ALL_CHUNKS: Final = "DELETE FROM thread_chunks WHERE chunk BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295"
+DELETE_THREAD: Final = "DELETE FROM threads WHERE thread = ?"
+IS_EMPTY_THREAD: Final = (
+    "SELECT NOT EXISTS (SELECT 1 FROM thread_checkpoints WHERE thread = ?1) "
+    "AND NOT EXISTS (SELECT 1 FROM thread_writes WHERE thread = ?1)"
+)
+
+COPY_CHECKPOINT: Final = (
+    "INSERT INTO thread_checkpoints "
+    "(thread, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head) "
+    "SELECT ?, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head "
+    "FROM thread_checkpoints WHERE sequence = ? RETURNING sequence"
+)
+COPY_VALUES: Final = (
+    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) "
+    "SELECT ?, channel, version, encoding, depth, content FROM thread_values WHERE checkpoint = ?"
+)
+COPY_WRITES: Final = (
+    "INSERT INTO thread_writes "
+    "(thread, graph, checkpoint_id, task_id, place, task_path, channel, encoding, depth, content) "
+    "SELECT ?, graph, checkpoint_id, task_id, place, task_path, channel, encoding, depth, content "
+    "FROM thread_writes WHERE thread = ?"
+)
+COPY_CHUNKS: Final = (
+    "INSERT INTO thread_chunks (chunk, hash, content) SELECT (?1 << 32) | (chunk & 4294967295), hash, content "
+    "FROM thread_chunks WHERE chunk BETWEEN ?2 << 32 AND (?2 << 32) + 4294967295"
+)
+
+# The index is on the same expression as the condition.
+FIND_CHUNKS: Final = (
+    "SELECT c.hash, c.chunk & 4294967295 FROM json_each(?) AS wanted "
+    "CROSS JOIN thread_chunks c ON c.chunk >> 32 = ? AND c.hash = unhex(wanted.value)"
+)
+SELECT_LAST_CHUNK: Final = (
+    "SELECT coalesce(max(chunk) & 4294967295, 0) FROM thread_chunks "
+    "WHERE chunk BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295"
+)
+INSERT_CHUNK: Final = "INSERT INTO thread_chunks (chunk, hash, content) VALUES ((? << 32) | ?, ?, ?)"
+SELECT_CHUNK_CONTENTS: Final = (
+    "SELECT c.content FROM json_each(?) AS wanted CROSS JOIN thread_chunks c ON c.chunk = (? << 32) | wanted.value "
+    "ORDER BY wanted.key"
+)
+SELECT_CHUNKS_OF: Final = "SELECT chunk & 4294967295 FROM thread_chunks WHERE chunk >> 32 = ?"
+DELETE_CHUNK: Final = "DELETE FROM thread_chunks WHERE chunk = (? << 32) | ?"
+SELECT_TREES: Final = (
+    "SELECT DISTINCT depth, content FROM ("
+    "SELECT v.depth, v.content FROM thread_checkpoints c JOIN thread_values v ON v.checkpoint = c.sequence "
+    "WHERE c.thread = ?1 AND v.depth > 0 UNION ALL "
+    "SELECT depth, content FROM thread_writes WHERE thread = ?1 AND depth > 0)"
+)
+
+# -- JSON values under keys -----------------------------------------------------------------------------------------
+
+PUT_KEY_VALUE: Final = (
+    "INSERT INTO key_values (namespace, collection, key, value) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (namespace, collection, key) DO UPDATE SET value = excluded.value"
+)
+SELECT_KEY_VALUES: Final = (
+    "SELECT k.key, k.value FROM json_each(?) AS wanted CROSS JOIN key_values k "
+    "ON k.namespace = ? AND k.collection = ? AND k.key = wanted.value"
+)
+LIST_KEY_VALUES: Final = "SELECT key, value FROM key_values WHERE namespace = ? AND collection = ? ORDER BY entry"
+DELETE_KEY_VALUES: Final = (
+    "DELETE FROM key_values WHERE namespace = ?2 AND collection = ?3 AND key IN (SELECT value FROM json_each(?1)) "
+    "RETURNING key"
+)
+LIST_COLLECTIONS: Final = "SELECT DISTINCT collection FROM key_values WHERE namespace = ? ORDER BY collection"

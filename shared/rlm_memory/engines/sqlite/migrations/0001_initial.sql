@@ -230,3 +230,79 @@ CREATE TABLE messages (
 ) STRICT;
 
 CREATE INDEX messages_by_key ON messages (namespace, key, status, message);
+
+-- Threads of checkpoints. What the values of a thread have in common is stored once, but never shared with another
+-- thread: deleting one touches no other, and no content of a tenant is found by means of another's.
+CREATE TABLE threads (
+    thread INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    kind TEXT NOT NULL,                  -- whose threads these are; two frameworks may use the same id
+    id TEXT NOT NULL,
+    UNIQUE (namespace, kind, id)
+) STRICT;
+
+-- States of a graph, in the order in which they were committed.
+CREATE TABLE thread_checkpoints (
+    sequence INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL REFERENCES threads (thread),
+    graph TEXT NOT NULL,                 -- '' for the graph itself, else the path of a graph inside it
+    id TEXT NOT NULL,
+    parent_id TEXT,
+    created_at INTEGER NOT NULL,
+    log_position INTEGER NOT NULL,       -- the last entry of the promotion log, and the last node, at that moment
+    last_node INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    encoding TEXT NOT NULL,
+    head BLOB NOT NULL,                  -- all but the values of its channels
+    UNIQUE (thread, graph, id)
+) STRICT;
+
+CREATE INDEX thread_checkpoints_in_order ON thread_checkpoints (thread, graph, sequence);
+CREATE INDEX thread_checkpoints_by_run ON thread_checkpoints (json_extract(metadata, '$.run_id'))
+WHERE json_extract(metadata, '$.run_id') IS NOT NULL;
+
+-- The values of the channels at a checkpoint.
+CREATE TABLE thread_values (
+    checkpoint INTEGER NOT NULL REFERENCES thread_checkpoints (sequence) ON DELETE CASCADE,
+    channel TEXT NOT NULL,
+    version ANY,
+    encoding TEXT NOT NULL,
+    depth INTEGER NOT NULL,              -- 0: `content` is the value. Else it lists chunks that hold lists of chunks …
+    content BLOB NOT NULL,               -- … that hold, so many levels down, the pieces of the value.
+    PRIMARY KEY (checkpoint, channel)
+) STRICT, WITHOUT ROWID;
+
+-- What tasks wrote that ran from a checkpoint; it may get here before the checkpoint itself.
+CREATE TABLE thread_writes (
+    thread INTEGER NOT NULL REFERENCES threads (thread),
+    graph TEXT NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    place INTEGER NOT NULL,
+    task_path TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    encoding TEXT NOT NULL,
+    depth INTEGER NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (thread, graph, checkpoint_id, task_id, place)
+) STRICT, WITHOUT ROWID;
+
+-- Pieces of values, found again by their hash. Those of a thread have the numbers from thread << 32 on; lists of chunks
+-- hold the lower 32 bits, so that they mean the same in a copy of the thread.
+CREATE TABLE thread_chunks (
+    chunk INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX thread_chunks_by_hash ON thread_chunks (chunk >> 32, hash);
+
+-- Collections of JSON values, for what a framework keeps under keys.
+CREATE TABLE key_values (
+    entry INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL REFERENCES namespaces (number),
+    collection TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    UNIQUE (namespace, collection, key)
+) STRICT;
