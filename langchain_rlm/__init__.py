@@ -16,6 +16,7 @@ from langchain_rlm.tracing import AsyncRLMCallbackHandler, RLMCallbackHandler
 from langchain_rlm.vector_store import RLMVectorStore
 
 if TYPE_CHECKING:
+    from langchain_rlm.checkpoints import RLMSaver
     from langchain_rlm.key_value import RLMStore
     from langchain_rlm.middleware import RLMMemoryMiddleware
 
@@ -25,6 +26,7 @@ __all__ = [
     "RLMCallbackHandler",
     "RLMMemoryMiddleware",
     "RLMRetriever",
+    "RLMSaver",
     "RLMStore",
     "RLMVectorStore",
     "SearchOptions",
@@ -32,7 +34,11 @@ __all__ = [
 ]
 
 # LangGraph and LangChain's agents are another extra, and take two seconds to import.
-_WITH_LANGGRAPH = {"RLMMemoryMiddleware": "langchain_rlm.middleware", "RLMStore": "langchain_rlm.key_value"}
+_WITH_LANGGRAPH = {
+    "RLMMemoryMiddleware": "langchain_rlm.middleware",
+    "RLMSaver": "langchain_rlm.checkpoints",
+    "RLMStore": "langchain_rlm.key_value",
+}
 
 
 def __getattr__(name: str) -> Any:
