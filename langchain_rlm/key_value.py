@@ -269,14 +269,15 @@ class RLMStore(BaseStore):
             nodes.reverse()  # of those that were written in the same millisecond, the last one first
             nodes.sort(key=lambda node: _milliseconds(node.updated_at), reverse=True)
             return [(node, None) for node in nodes[op.offset : op.offset + op.limit]]
-        wanted, k = op.offset + op.limit, 0
+        wanted = op.offset + op.limit
+        k = _DEPTH * math.ceil(wanted / _DEPTH)
         while True:
-            k += _DEPTH * max(1, math.ceil((wanted - k) / _DEPTH))
             hits: list[Hit] = yield _Call("search", {"query": op.query, "k": k, "where": where, "alpha": self._alpha})
             kept = {node.id for node in self._items((hit.node for hit in hits), op.namespace_prefix)}
             found = [hit for hit in hits if hit.id in kept]
             if len(found) >= wanted or len(hits) < k:
                 break
+            k *= 2  # some of them have expired
         # an item without a text was not compared with anything
         return [(hit.node, hit.score if hit.text else None) for hit in found[op.offset : wanted]]
 
@@ -288,18 +289,25 @@ class RLMStore(BaseStore):
     def _namespaces(self, op: ListNamespacesOp) -> Generator[_Call, Any, list[tuple[str, ...]]]:
         conditions = op.match_conditions or ()
         prefix = max((_literal(condition) for condition in conditions), key=len, default=())
-        scope = _scope(prefix, None)
-        found: dict[tuple[str, ...], None] = {}
-        where: Filter = scope
-        after = None
-        while page := (yield _Call("list", {"where": where, "include_archived": True, "limit": _PAGE, "after": after})):
-            found.update(dict.fromkeys(_namespace(node) for node in self._items(page, prefix)))
-            # From here on, only what is in none of those that were found: 100 namespaces of 10,000 items are two pages.
-            known = [".".join(namespace) for namespace in itertools.islice(found, _KNOWN)]
-            where = And((scope, Comparison(_NAMESPACE, Operator.NIN, known)))
-            after = page[-1].id
+        found = yield from self._inhabited(prefix)
         matching = (namespace for namespace in found if all(_matches(namespace, one) for one in conditions))
         return sorted({namespace[: op.max_depth] for namespace in matching})[op.offset : op.offset + op.limit]
+
+    def _inhabited(self, prefix: Sequence[str]) -> Generator[_Call, Any, set[tuple[str, ...]]]:
+        """Return the namespaces of all items under one, reading as few of the items as possible."""
+        scope = _scope(prefix, None)
+        found: set[tuple[str, ...]] = set()
+        # an item that has expired would hide the others of its namespace
+        while len(found) < _KNOWN and not self._omit_expired:
+            # What is in none of those that were found: 100 namespaces of 10,000 items take two pages.
+            known = [".".join(namespace) for namespace in found]
+            where = And((scope, Comparison(_NAMESPACE, Operator.NIN, known)))
+            page = yield _Call("list", {"where": where, "include_archived": True, "limit": _PAGE})
+            new = {_namespace(node) for node in self._items(page, prefix)} - found
+            if not new:
+                return found
+            found |= new
+        return {_namespace(node) for node in (yield from self._list(scope, prefix))}
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -402,7 +410,7 @@ def item_id(namespace: Sequence[str], key: str) -> str:
 def _address(node: Node) -> tuple[tuple[str, ...], str]:
     """Return the namespace and key of the item that a node is; the namespace is empty if it is none."""
     namespace, dots, key = node.id.removeprefix(_PREFIX).partition("..")
-    is_item = dots and node.id.startswith(_PREFIX) and _RESERVED in node.metadata
+    is_item = dots and node.id.startswith(_PREFIX) and isinstance(node.metadata.get(_RESERVED), Mapping)
     return (tuple(namespace.split(".")), key) if is_item else ((), "")
 
 
@@ -433,7 +441,7 @@ def _lifetime(minutes: float) -> int:
 
 def _has_expired(node: Node, now: int) -> bool:
     ttl = node.metadata[_RESERVED].get("ttl")
-    if ttl is None or node.pinned or node.tier not in _MORTAL:
+    if not isinstance(ttl, int | float) or node.pinned or node.tier not in _MORTAL:
         return False
     last = max(_milliseconds(at) for at in (node.updated_at, node.last_accessed) if at is not None)
     return last + _lifetime(ttl) <= now

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import apsw
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda
@@ -158,6 +158,13 @@ def namespaces_cut_to_a_depth(store: BaseStore) -> Any:
 def namespaces_page_by_page(store: BaseStore) -> Any:
     put_all(store, [("n", f"{i:02d}") for i in range(20)])
     return [store.list_namespaces(prefix=("n",), limit=5, offset=offset) for offset in (0, 5, 15, 18, 20)]
+
+
+@scenario
+def many_namespaces_of_many_items(store: BaseStore) -> Any:
+    store.batch([PutOp(("n", f"{i % 7}", f"{i % 11}"), f"{i}", {}) for i in range(1_500)])
+    store.batch([PutOp(("m", f"{i}"), "k", {}) for i in range(600)])
+    return store.list_namespaces(limit=999), store.list_namespaces(prefix=("n",), max_depth=2)
 
 
 @scenario
@@ -393,6 +400,7 @@ _ADDRESS = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(addresses=st.lists(_ADDRESS, min_size=1, max_size=8, unique=True))
 def test_no_two_addresses_are_one_item(addresses: list[tuple[tuple[str, ...], str]]):
     store = RLMStore()
@@ -615,6 +623,9 @@ def test_expired_items_are_omitted_where_that_is_asked(memory: Memory, clock: Se
     assert sorted(keys(store.search(("t",), limit=3))) == ["a", "b", "c"]
     assert sorted(keys(store.search(("t",), query="tea", limit=3))) == ["a", "b", "c"]
     assert store.list_namespaces() == [("t", "there")]
+    store.put(("t", "gone"), "new", {})
+    assert store.list_namespaces(prefix=("t",)) == [("t", "gone"), ("t", "there")]
+    store.delete(("t", "gone"), "new")
     assert plain.get(("t", "gone"), "1", refresh_ttl=False) is not None
     assert len(plain.search(("t",), limit=99, refresh_ttl=False)) == 33
     assert plain.list_namespaces() == [("t", "gone"), ("t", "there")]
@@ -701,7 +712,8 @@ def test_a_copy_of_an_item_under_another_id_is_no_item(memory: Memory):
     (document,) = RLMVectorStore(memory=memory).similarity_search("tea", k=1)
     forged = {**document.metadata, "_langgraph": {**document.metadata["_langgraph"], "namespace": "users.bo"}}
     memory.add(["a forged tea"] * 3, ids=["x", "langgraph:users.bo", "langgraph:"], metadatas=[forged] * 3)
-    memory.add([Node(id="langgraph:users.bo..plain", text="no item either", metadata={"n": 1})])
+    plain = [Node(id="langgraph:users.bo..plain", text="no item", metadata=kept) for kept in ({}, {"_langgraph": 5})]
+    memory.add(plain)
     assert [(item.namespace, item.key) for item in store.search((), limit=9)] == [(("users", "ada"), "drink")]
     assert keys(store.search(("users",), query="forged tea")) == ["drink"]
     assert store.list_namespaces() == [("users", "ada")]

@@ -25,6 +25,7 @@ from rlm_memory import Memory
 from rlm_memory.errors import InvalidInputError
 
 Handler = RLMCallbackHandler | AsyncRLMCallbackHandler
+THRESHOLD = {"similarity_score_threshold": {"score_threshold": 0.5}}
 TEXTS = {"tea": "Ada drinks green tea", "oslo": "Ada lives in Oslo", "rome": "Bo lives in Rome"}
 
 
@@ -94,15 +95,18 @@ async def test_the_error_of_a_chain_is_a_failure(memory: Memory, handler: Handle
     assert outcomes(memory, "tea") == (0, 2)
 
 
-@pytest.mark.parametrize("kind", ["retriever", "as_retriever", "vector store of another retriever"])
+@pytest.mark.parametrize("kind", ["retriever", "similarity", "mmr", "hybrid", "similarity_score_threshold", "another"])
 def test_any_retriever_over_the_memory_counts_the_same(memory: Memory, handler: Handler, kind: str):
     """B135"""
     store = RLMVectorStore(memory=memory)
-    retriever: BaseRetriever = {
-        "retriever": RLMRetriever(memory=memory, k=1),
-        "as_retriever": store.as_retriever(search_kwargs={"k": 1}),
-        "vector store of another retriever": Searching(store=store),
-    }[kind]
+    retriever: BaseRetriever
+    match kind:
+        case "retriever":
+            retriever = RLMRetriever(memory=memory, k=1)
+        case "another":
+            retriever = Searching(store=store)
+        case _:
+            retriever = store.as_retriever(search_type=kind, search_kwargs={"k": 1} | THRESHOLD.get(kind, {}))
     (retriever | first).invoke("tea", config(handler))
     assert used(memory, "tea") == [("s", 1)]
 
