@@ -23,6 +23,8 @@ from rlm_memory.errors import CheckpointError
 with suppress(ImportError):  # a file may name its classes: it is imported before the hook is set
     from langchain_core.documents import Document  # noqa: F401
     from langchain_core.messages import AIMessage  # noqa: F401
+with suppress(ImportError):  # a file may hold frames, and these import much
+    import pandas as pd  # noqa: F401
 
 _FORBIDDEN = (
     "subprocess",
