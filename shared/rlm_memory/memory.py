@@ -633,6 +633,7 @@ class Memory:
         include_archived: bool = False,
         limit: int = 100,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> builtins.list[Node]:
         """Return a page of nodes in the order they were added; looking is not an access.
 
@@ -642,6 +643,7 @@ class Memory:
             include_archived: List the archive too.
             limit: How many at most.
             after: The id of the last node of the page before.
+            newest_first: The last written first; a node that is written meanwhile moves to the front.
 
         Raises:
             NodeNotFoundError: There is no node `after`.
@@ -650,7 +652,8 @@ class Memory:
         scope = Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived))
         if after is not None and not checked_ids([after]):
             raise NodeNotFoundError(f"There is no node {after!r} to go on after; start again without `after`.")
-        return self._engine.select(scope, limit=checked_count("limit", limit), after=after)
+        limit = checked_count("limit", limit)
+        return self._engine.select(scope, limit=limit, after=after, newest_first=newest_first)
 
     def count(self, *, where: Where = None, tiers: Iterable[Tier] | None = None, include_archived: bool = False) -> int:
         """Return how many nodes `list` would show in all."""

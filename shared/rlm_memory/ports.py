@@ -182,8 +182,8 @@ class Engine(Protocol):
         """Return the nodes with these ids, in this order; unknown ids are left out."""
         ...
 
-    def select(self, scope: Scope, *, limit: int, after: str | None) -> list[Node]:
-        """Return nodes in the order they were added, from the one after this id on."""
+    def select(self, scope: Scope, *, limit: int, after: str | None, newest_first: bool = False) -> list[Node]:
+        """Return nodes in the order they were added, or the last written first, from the one after this id on."""
         ...
 
     def count(self, scope: Scope) -> int:

@@ -301,23 +301,28 @@ class SQLiteEngine:
     def _nodes(self, rows: Iterable[Any]) -> list[Node]:
         return [node_of(row, self._namespace) for row in rows]
 
-    def select(self, scope: Scope, *, limit: int, after: str | None) -> list[Node]:
+    def select(self, scope: Scope, *, limit: int, after: str | None, newest_first: bool = False) -> list[Node]:
         with self._database.reading() as connection:
             if not self._exists(connection):
                 return []
             lowest, highest = node_range(self._number)
-            if after is not None:
-                lowest = self._number_of(connection, after)
             where, values = _condition(scope)
-            return self._nodes(
-                connection.execute(statements.LIST_NODES.format(where=where), (lowest, highest, *values, limit))
-            )
+            if newest_first:
+                node, written = (_PAST_ALL, _PAST_ALL) if after is None else self._place_of(connection, after)
+                select = statements.LIST_NEWEST_NODES.format(where=where)
+                return self._nodes(connection.execute(select, (lowest, highest, written, node, *values, limit)))
+            if after is not None:
+                lowest, _ = self._place_of(connection, after)
+            select = statements.LIST_NODES.format(where=where)
+            return self._nodes(connection.execute(select, (lowest, highest, *values, limit)))
 
-    def _number_of(self, connection: apsw.Connection, id: str) -> int:
-        row = row_of(connection, statements.SELECT_NUMBER, (self._number, id))
+    def _place_of(self, connection: apsw.Connection, id: str) -> tuple[int, int]:
+        """Return the number of a node, and when it was written last."""
+        row = row_of(connection, statements.SELECT_PLACE_IN_LIST, (self._number, id))
         if row is None:
             raise NodeNotFoundError(f"There is no node {id!r} to go on after; start again without `after`.")
-        return int(row[0])
+        node, written = row
+        return node, written
 
     def count(self, scope: Scope) -> int:
         with self._database.reading() as connection:
@@ -335,7 +340,7 @@ class SQLiteEngine:
         with self._database.reading() as connection:
             if not self._exists(connection):
                 return []
-            lowest = 0 if after is None else self._number_of(connection, after)
+            lowest = 0 if after is None else self._place_of(connection, after)[0]
             return self._nodes(connection.execute(statements.SELECT_PENDING, (self._number, lowest, limit)))
 
     # -- search -------------------------------------------------------------------------------------------------
@@ -597,5 +602,6 @@ def _words_between(connection: apsw.Connection, after: int, last: int) -> int:
 
 
 _BATCH: Final = 1000
+_PAST_ALL: Final = 2**63 - 1
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
 _NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))

@@ -63,7 +63,13 @@ SELECT_NODES_BY_NUMBER: Final = (
 LIST_NODES: Final = (
     f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.node > ? AND n.node <= ? AND {{where}} ORDER BY n.node LIMIT ?"
 )
-SELECT_NUMBER: Final = "SELECT node FROM nodes WHERE namespace = ? AND id = ?"
+# The nodes are chosen by number first: a sort over all of them would carry their texts along.
+LIST_NEWEST_NODES: Final = (
+    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.node IN (SELECT n.node FROM nodes n WHERE n.node > ? AND n.node <= ? "
+    "AND (n.updated_at, n.node) < (?, ?) AND {where} ORDER BY n.updated_at DESC, n.node DESC LIMIT ?) "
+    "ORDER BY n.updated_at DESC, n.node DESC"
+)
+SELECT_PLACE_IN_LIST: Final = "SELECT node, updated_at FROM nodes WHERE namespace = ? AND id = ?"
 SELECT_NUMBERS: Final = "SELECT n.node FROM nodes n WHERE n.node BETWEEN ? AND ? AND {where} ORDER BY n.node"
 # By the tiers, of which there is an index; by a filter, which starts from its own and looks nodes up by number.
 COUNT_IN_TIERS: Final = "SELECT count(*) FROM nodes n WHERE n.namespace = ? AND {where}"
