@@ -264,12 +264,10 @@ class RLMStore(BaseStore):
         if op.limit < 0 or op.offset < 0:
             raise InvalidInputError(f"limit is {op.limit}, offset {op.offset}; expected 0 or more.")
         where = _scope(op.namespace_prefix, op.filter)
-        if not op.query or not op.query.strip():
-            nodes = yield from self._list(where, op.namespace_prefix)
-            nodes.reverse()  # of those that were written in the same millisecond, the last one first
-            nodes.sort(key=lambda node: _milliseconds(node.updated_at), reverse=True)
-            return [(node, None) for node in nodes[op.offset : op.offset + op.limit]]
         wanted = op.offset + op.limit
+        if not op.query or not op.query.strip():
+            nodes = yield from self._list(where, op.namespace_prefix, limit=_ALL if self._omit_expired else wanted)
+            return [(node, None) for node in nodes[op.offset : wanted]]
         k = _DEPTH * math.ceil(wanted / _DEPTH)
         while True:
             hits: list[Hit] = yield _Call("search", {"query": op.query, "k": k, "where": where, "alpha": self._alpha})
@@ -281,9 +279,9 @@ class RLMStore(BaseStore):
         # an item without a text was not compared with anything
         return [(hit.node, hit.score if hit.text else None) for hit in found[op.offset : wanted]]
 
-    def _list(self, where: Filter, prefix: Sequence[str]) -> Generator[_Call, Any, list[Node]]:
-        """Return all items under a namespace that a filter lets through, in the order they were first put."""
-        nodes = yield _Call("list", {"where": where, "include_archived": True, "limit": _ALL})
+    def _list(self, where: Filter, prefix: Sequence[str], *, limit: int = _ALL) -> Generator[_Call, Any, list[Node]]:
+        """Return the items among the newest nodes that a filter lets through, the last written first."""
+        nodes = yield _Call("list", {"where": where, "include_archived": True, "limit": limit, "newest_first": True})
         return self._items(nodes, prefix)
 
     def _namespaces(self, op: ListNamespacesOp) -> Generator[_Call, Any, list[tuple[str, ...]]]:
