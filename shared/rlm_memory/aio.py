@@ -92,9 +92,9 @@ class AsyncMemory:
         """See `Memory.reembed`."""
         return await asyncio.to_thread(self.memory.reembed, embedder, progress=progress)
 
-    async def get(self, ids: str | Iterable[str]) -> builtins.list[Node]:
+    async def get(self, ids: str | Iterable[str], **options: Any) -> builtins.list[Node]:
         """See `Memory.get`."""
-        return await asyncio.to_thread(self.memory.get, ids)
+        return await asyncio.to_thread(self.memory.get, ids, **options)
 
     async def list(self, **options: Any) -> builtins.list[Node]:
         """See `Memory.list`."""

@@ -620,9 +620,16 @@ class Memory:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def get(self, ids: str | Iterable[str]) -> builtins.list[Node]:
-        """Return the nodes with these ids, in this order; unknown ids are left out."""
-        self.lifecycle.catch_up()
+    def get(self, ids: str | Iterable[str], *, as_written: bool = False) -> builtins.list[Node]:
+        """Return the nodes with these ids, in this order; unknown ids are left out.
+
+        Args:
+            ids: The nodes.
+            as_written: Do not write down first what was reported of their use: it is faster, and the last uses may not
+                be counted in them.
+        """
+        if not as_written:
+            self.lifecycle.catch_up()
         return self._engine.get(checked_ids(ids))
 
     def list(
@@ -634,6 +641,7 @@ class Memory:
         limit: int = 100,
         after: str | None = None,
         newest_first: bool = False,
+        as_written: bool = False,
     ) -> builtins.list[Node]:
         """Return a page of nodes in the order they were added; looking is not an access.
 
@@ -644,11 +652,13 @@ class Memory:
             limit: How many at most.
             after: The id of the last node of the page before.
             newest_first: The last written first; a node that is written meanwhile moves to the front.
+            as_written: Do not write down first what was reported of their use, see `get`.
 
         Raises:
             NodeNotFoundError: There is no node `after`.
         """
-        self.lifecycle.catch_up()
+        if not as_written:
+            self.lifecycle.catch_up()
         scope = Scope(parse_filter(where), checked_tiers(tiers, include_archived=include_archived))
         if after is not None and not checked_ids([after]):
             raise NodeNotFoundError(f"There is no node {after!r} to go on after; start again without `after`.")

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from rlm_memory import Memory
+from rlm_memory import AsyncMemory, Memory
 from rlm_memory.errors import NodeNotFoundError
 from support import SettableClock
 
@@ -50,6 +50,15 @@ def test_using_a_node_does_not_make_it_newer(filled: Memory) -> None:
     filled.session("s").record_access("b")
     filled.promote("c", "longterm", reason="proved")
     assert pages(filled, 9, newest_first=True) == ["a", "e", "d", "c", "b"]
+
+
+async def test_what_is_read_as_written_is_the_same_but_for_its_last_uses(filled: Memory) -> None:
+    filled.session("s").record_access(["a", "b"])
+    asked, nodes = AsyncMemory(filled), filled.get(["b", "nobody", "a"], as_written=True)
+    assert [(node.id, node.text) for node in nodes] == [("b", "text b"), ("a", "text a")]
+    assert [node.id for node in await asked.get(["b", "a"], as_written=True)] == ["b", "a"]
+    assert [node.id for node in await asked.list(newest_first=True, as_written=True)] == ["a", "e", "d", "c", "b"]
+    assert [node.access_count for node in filled.get(["b", "a", "c"])] == [1, 1, 0]
 
 
 def test_there_is_no_page_after_a_node_that_is_not_there(filled: Memory) -> None:
