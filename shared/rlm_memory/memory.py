@@ -183,7 +183,7 @@ class Memory:
             stop_words: Words of a question that the keyword search leaves out: a language such as "en", the words
                 themselves, or None.
             embedding_storage: "float32", "int8" or "bit", for a new store: "float32" unless given.
-            read_only: Refuse writes, and touch neither the file nor its folder.
+            read_only: Refuse writes, and leave the file and its folder as they are.
             sweep: Make the daily sweep now if it is due and nobody else is writing; False for who calls `sweep`.
             clock: Tells the time.
 

@@ -2,18 +2,18 @@
 
 One connection writes, behind a lock; any number read, each taken from a pool for the time of a read, so that readers
 wait neither for each other nor for the writer (WAL). A database in memory has a single connection, used in turn.
-After a fork the child opens connections of its own and leaves the parent's untouched.
+A fork waits until no connection is in use, and the child opens connections of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -30,7 +30,7 @@ from rlm_memory.errors import (
     StoreFullError,
     StoreReadOnlyError,
 )
-from rlm_memory.forks import renewed_in_child
+from rlm_memory.forks import idle_through_fork
 
 MEMORY: Final = ":memory:"
 
@@ -38,6 +38,8 @@ PAGE_BYTES: Final = 8192
 """Measured on vectors of 1,536 floats: 50 of them are read at random in 0.57 ms, against 0.72 with pages of 4 KiB;
 16 KiB gains nothing more, and wastes space in small stores."""
 _WAL_KEPT_BYTES = 64 << 20
+
+_DAMAGED: Final = "the database is damaged; restore a backup, or export what can be read"
 
 # What a driver error means to a caller. The first class that fits wins.
 _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
@@ -51,7 +53,7 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.IOError, StoreFullError, "the file could not be read or written; nothing of this call was written"),
     (apsw.CantOpenError, StoreError, "the file cannot be opened; check that its folder exists and may be written"),
     (apsw.NotADBError, StoreCorruptError, "this is not an SQLite database"),
-    (apsw.CorruptError, StoreCorruptError, "the database is damaged; restore a backup, or export what can be read"),
+    (apsw.CorruptError, StoreCorruptError, _DAMAGED),
     (
         apsw.ReadOnlyError,
         StoreReadOnlyError,
@@ -70,7 +72,7 @@ class Database:
 
         Args:
             location: A path, or ":memory:".
-            read_only: Refuse writes; the file and its folder are not touched.
+            read_only: Refuse writes; the file and its folder are left as they are.
             timeout: Seconds to wait for another process's write lock.
         """
         self.in_memory = location == MEMORY
@@ -83,11 +85,13 @@ class Database:
         self._start()
         with self.translated():
             self._open()
-        renewed_in_child(self)
+        idle_through_fork(self)
 
     def _start(self) -> None:
         self._lock = threading.RLock()
+        self._idle = threading.Condition()
         self._readers: list[apsw.Connection] = []
+        self._in_use = 0
         self._local = _Current()
         self._writer: apsw.Connection | None = None  # opened when it is needed
 
@@ -218,6 +222,8 @@ class Database:
                 if isinstance(error, theirs):
                     raise ours(f"{self.location}: {meaning.format(timeout=self.timeout)} ({error})") from error
             raise StoreError(f"{self.location}: {type(error).__name__}: {error}") from error
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:  # what is stored was valid when it was written
+            raise StoreCorruptError(f"{self.location}: {_DAMAGED} ({error})") from error
 
     # -- connections --------------------------------------------------------------------------------------------
 
@@ -264,52 +270,97 @@ class Database:
                 time.sleep(0.005)
 
     def _open_reader(self) -> apsw.Connection:
-        path = self.location
-        try:
-            connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-            connection.set_busy_timeout(int(self.timeout * 1000))
-            connection.pragma("schema_version")
-        except (apsw.CantOpenError, apsw.ReadOnlyError):
-            # WAL wants a shared-memory file beside the database. Where none can be made, nobody can be writing either.
-            if not self.read_only or not os.path.exists(path) or os.path.exists(path + "-wal"):
-                raise
-            uri = f"file:{quote(path)}?mode=ro&immutable=1"
-            connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        if self.read_only:
+            connection = self._open_leaving_no_trace()
+        else:
+            connection = apsw.Connection(self.location, flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(int(self.timeout * 1000))
         connection.pragma("query_only", True)
         connection.pragma("trusted_schema", False)
         register_functions(connection)
         return connection
 
+    def _open_leaving_no_trace(self) -> apsw.Connection:
+        """Open for reading what may be a file, or in a folder, that this user cannot write."""
+        path = self.location
+        has_log = os.path.exists(path + "-wal")
+        # WAL wants two files beside the database. Who may write takes them away again when closing as the last one; who
+        # opens for reading alone leaves them behind.
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        if has_log:  # of a writer, or of one that died: its log is not ours to move into the file
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        elif connection.readonly("main") or not os.access(os.path.dirname(path), os.W_OK):
+            connection.close()  # where the two files cannot be made and taken away, nobody else is writing either
+            uri = f"file:{quote(path)}?mode=ro&immutable=1"
+            connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        return connection
+
     def _take_reader(self) -> apsw.Connection:
         if self._closed:
             raise StoreClosedError(f"{self.location} was closed; open it again with Memory.open")
+        with self._idle:
+            self._in_use += 1
+            if self._readers:
+                return self._readers.pop()  # the last one used has the warmest cache
         try:
-            return self._readers.pop()  # the last one used has the warmest cache
-        except IndexError:
             return self._open_reader()
+        except BaseException:
+            self._note_idle()
+            raise
 
     def _give_back(self, reader: apsw.Connection) -> None:
-        if self._closed:
-            reader.close()
-        else:
-            self._readers.append(reader)
+        with self._idle:
+            if self._closed:
+                reader.close()
+            else:
+                self._readers.append(reader)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        with self._idle:
+            self._in_use -= 1
+            self._idle.notify_all()
 
     def close(self) -> None:
         """Close every connection; the files are released. Closing twice is fine."""
         with self._lock:
-            self._closed = True
-            while self._readers:
-                self._readers.pop().close()
+            with self._idle:
+                self._closed = True
+                while self._readers:
+                    self._readers.pop().close()
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
 
+    def before_fork(self) -> None:
+        """Wait until no other thread reads or writes, and let none begin before `after_fork_in_parent`, or in child."""
+        self._forking = self._lock.acquire(timeout=self.timeout)
+        self._idle.acquire()
+        own = int(self._local.reader is not None)
+        self._forking &= self._idle.wait_for(lambda: self._in_use <= own, self.timeout)
+
+    def after_fork_in_parent(self) -> None:
+        """Let the others go on."""
+        self._idle.release()
+        with contextlib.suppress(RuntimeError):  # not held: another thread has been writing for too long
+            self._lock.release()
+
     def after_fork_in_child(self) -> None:
-        """Forget the parent's connections without closing them: closing would take part in the parent's file."""
+        """Close the parent's connections, so that those the child opens are its own.
+
+        While one is open, SQLite takes its file locks to be those of this process and asks for none: the parent, when
+        it closes, would see nobody, and delete the log that the child goes on writing to. Closing does nothing to the
+        file as long as the parent holds its lock. What is in use is left alone: its rollback would be the parent's.
+        """
         if self.in_memory:
-            return
-        _abandoned.append((self._writer, self._readers))
-        self._start()
+            self.after_fork_in_parent()
+        else:
+            idle = [*self._readers, *([self._writer] if self._writer is not None and self._forking else [])]
+            for connection in idle:
+                if not connection.in_transaction:
+                    connection.close()
+            _abandoned.append((self._writer, self._readers))
+            self._start()
 
 
 def rows_of(connection: apsw.Connection, sql: str, bindings: Sequence[Any] = ()) -> list[Any]:
@@ -331,10 +382,14 @@ class _Current(threading.local):
 
 def _create_private(location: str) -> None:
     """Create the file, readable by its owner alone; SQLite gives -wal and -shm the same mode."""
-    path = Path(location)
-    if not path.exists():
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        os.close(os.open(location, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreError(
+            f"{location}: the file cannot be made ({error.strerror}); check that its folder exists and may be written"
+        ) from error
 
 
 _abandoned: list[Any] = []

@@ -35,7 +35,7 @@ from rlm_memory.engines.sqlite.vectors import (
     read_vectors,
     unit,
 )
-from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError
+from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError, StoreCorruptError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.keywords import segment
 from rlm_memory.ports import Candidates, Identity, Scope, Vector
@@ -74,9 +74,8 @@ class SQLiteEngine:
         self._database.after_rollback = self._unbind
         renewed_in_child(self)
         try:
-            migrate(self._database, tokenizer=tokenizer)
-            if not read_only:
-                self._remember_defaults(tokenizer, embedding_storage)
+            defaults = {"embedding_storage": embedding_storage, "metric": _METRIC}
+            migrate(self._database, tokenizer=tokenizer, defaults=defaults)
             with self._database.reading() as connection:
                 meta = dict(rows_of(connection, statements.SELECT_META))
                 self._tokenizer = meta["tokenizer"]
@@ -91,15 +90,6 @@ class SQLiteEngine:
     def after_fork_in_child(self) -> None:
         """A thread of the parent may have held the lock."""
         self._lock = threading.Lock()
-
-    def _remember_defaults(self, tokenizer: str, storage: VectorStorage) -> None:
-        with self._database.reading() as connection:
-            if dict(rows_of(connection, statements.SELECT_META)):
-                return
-        with self._database.transaction() as connection:
-            if not dict(rows_of(connection, statements.SELECT_META)):
-                rows = [("tokenizer", tokenizer), ("embedding_storage", storage), ("metric", _METRIC)]
-                connection.executemany(statements.PUT_META, rows)
 
     def _bind(self, connection: apsw.Connection) -> bool:
         """Find this namespace's number; return whether it has one, which it gets with its first node."""
@@ -413,6 +403,8 @@ class SQLiteEngine:
         """Return the nodes at these positions with both raw scores."""
         select = statements.SELECT_CANDIDATES if words else statements.SELECT_CANDIDATES_WITHOUT_TEXT
         rows = rows_of(connection, select, (json.dumps(state.nodes[found].tolist()),))
+        if len(rows) != len(found):
+            raise StoreCorruptError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
         keyword = coverage = np.full(len(found), np.nan)
         if words is not None and words.terms:
             keyword, coverage = self._keywords.scores(connection, [row[3] for row in rows], words)

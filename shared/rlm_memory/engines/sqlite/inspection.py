@@ -72,6 +72,16 @@ def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Pr
         connection: A connection that has vec0.
         writable: FTS5 compares its index with the texts by a command that is an INSERT, although it changes nothing.
     """
+    try:
+        yield from _problems(connection, writable=writable)
+    except apsw.BusyError:
+        raise
+    except (apsw.Error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # In a damaged page, any value can be another one than the schema lets in.
+        yield Problem("file", f"it cannot be read to its end: {type(error).__name__}: {error}")
+
+
+def _problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Problem]:
     broken = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
     yield from (Problem("file", what) for what in broken)
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):

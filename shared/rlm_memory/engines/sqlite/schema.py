@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
 import apsw
 
 from rlm_memory.engines.sqlite.connection import Database, row_of
+from rlm_memory.engines.sqlite.statements import PUT_META
 from rlm_memory.errors import InvalidInputError, StoreCorruptError, StoreVersionError
 
 APPLICATION_ID: Final = 0x524C4D31  # "RLM1" in the file's header: this file is ours
@@ -30,8 +32,8 @@ def migrations() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def migrate(database: Database, *, tokenizer: str) -> None:
-    """Bring the file to the schema of this release; a new file gets this tokenizer.
+def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) -> None:
+    """Bring the file to the schema of this release; a new file gets this tokenizer, and these defaults in its `meta`.
 
     Two processes may do this at once: the second waits for the first and finds nothing left to do.
 
@@ -57,6 +59,8 @@ def migrate(database: Database, *, tokenizer: str) -> None:
             if number > version:
                 connection.execute(sql.replace("{tokenizer}", quoted(tokenizer)))
                 connection.pragma("user_version", number)
+        if version == 0:
+            connection.executemany(PUT_META, [("tokenizer", tokenizer), *defaults.items()])
 
 
 def _version(database: Database, connection: apsw.Connection, newest: int) -> int:
