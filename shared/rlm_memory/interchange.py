@@ -10,14 +10,14 @@ import binascii
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from os import PathLike
 from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 
 from rlm_memory.embedding import checked
-from rlm_memory.errors import EmbeddingError, EmbeddingMismatchError, InvalidInputError, InvalidNodeError
+from rlm_memory.errors import EmbeddingError, EmbeddingMismatchError, InvalidInputError
 from rlm_memory.ports import Engine, Scope, Vector
 from rlm_memory.records import MESSAGE_STATUSES, Message, Node
 from rlm_memory.validation import checked_json, checked_key, checked_node
@@ -35,7 +35,7 @@ _TIMES: Final = ("created_at", "updated_at", "last_accessed")
 
 
 def write(engine: Engine, path: str | PathLike[str]) -> int:
-    """Write the engine's namespace to a new file, of one state of the store; return how many nodes.
+    """Write the engine's namespace to a new file, of one state of the store, or nothing; return how many nodes.
 
     Raises:
         InvalidInputError: There is a file already.
@@ -44,7 +44,16 @@ def write(engine: Engine, path: str | PathLike[str]) -> int:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise InvalidInputError(f"{os.fspath(path)} exists already; choose another path for the export.") from error
-    with open(descriptor, "w", encoding="utf-8", newline="\n") as file, engine.reading():
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            return _write(engine, file)
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+def _write(engine: Engine, file: IO[str]) -> int:
+    with engine.reading():
         identity = engine.identity()
         header = {
             "format": FORMAT, "version": VERSION, "model": identity.model, "dimensions": identity.dimensions,
@@ -160,6 +169,8 @@ def _node_of(line: Any, number: int, namespace: str, dimensions: int | None) -> 
     known = {*_TEXTS, *_TIMES, "confidence", "metadata", "access_count", "pinned", "vector"}
     if unknown := line.keys() - known:
         raise InvalidInputError(f"{name} has unknown fields: {', '.join(sorted(unknown))}.")
+    if "text" not in line:
+        raise InvalidInputError(f"{name} has no text.")
     encoded = line.pop("vector", None)
     times: dict[str, Any] = {field: _time(line.pop(field), f"{name}: {field}") for field in _TIMES if field in line}
     count, pinned = line.pop("access_count", 0), line.pop("pinned", False)
@@ -172,7 +183,7 @@ def _node_of(line: Any, number: int, namespace: str, dimensions: int | None) -> 
         raise InvalidInputError(f"{name}: access_count must be a whole number of 0 or more, pinned true or false.")
     try:
         node = checked_node(Node(**line, **times, access_count=count, pinned=pinned, namespace=namespace), name)
-    except (TypeError, InvalidNodeError) as error:
+    except TypeError as error:
         raise InvalidInputError(f"{name}: {error}") from error
     return node, None if encoded is None else _vector(encoded, dimensions, name)
 
@@ -193,14 +204,16 @@ def _message_of(fields: Any, name: str) -> Message:
 def _time(value: Any, name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} is {value!r}; expected an ISO 8601 time with its zone.") from error
-    if moment.tzinfo is None:
-        raise InvalidInputError(f"{name} is {value!r}; expected an ISO 8601 time with its zone.")
-    return moment
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (OverflowError, TypeError, ValueError):
+        pass
+    raise InvalidInputError(f"{name} is {value!r}; expected an ISO 8601 time with its zone, in the years 1 to 9999.")
 
 
 def _vector(encoded: Any, dimensions: int | None, name: str) -> Vector:
+    if dimensions is None:
+        raise InvalidInputError(f"{name} has a vector, but line 1 tells no dimensions.")
     try:
         stored = base64.b64decode(encoded, validate=True)
         vectors = checked([np.frombuffer(stored, dtype="<f4")], 1, dimensions)

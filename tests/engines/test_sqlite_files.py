@@ -164,6 +164,15 @@ WRITES = {
 }
 
 
+def error_of(call, memory: Memory) -> RLMError | None:
+    """Return what a call raises."""
+    try:
+        call(memory)
+    except RLMError as error:
+        return error
+    return None
+
+
 def test_a_store_opened_for_reading_refuses_every_write(store_path, tmp_path):
     """B143"""
     fill(store_path)
@@ -177,10 +186,9 @@ def test_a_store_opened_for_reading_refuses_every_write(store_path, tmp_path):
     }
     before = trace(store_path.parent)
     with Memory.open(store_path, embedder=WordEmbedder(16), read_only=True) as memory:
-        for name, write in writes.items():
-            with pytest.raises(StoreReadOnlyError, match="read_only=True"):
-                write(memory)
-                pytest.fail(f"{name} was not refused")
+        raised = {name: error_of(write, memory) for name, write in writes.items()}
+    assert {name: type(error) for name, error in raised.items()} == dict.fromkeys(writes, StoreReadOnlyError)
+    assert all("read_only=True" in str(error) for error in raised.values())
     assert trace(store_path.parent) == before
 
 
@@ -204,7 +212,7 @@ def test_a_path_that_cannot_be_opened_is_a_store_error(tmp_path, name, read_only
 
 @pytest.mark.parametrize("location", ["", "a\0b", "mysql://host/db", "file://memory.db", b"bytes"])
 def test_a_location_of_no_known_kind_is_refused(location):
-    with pytest.raises(InvalidInputError, match="store|kind"):
+    with pytest.raises(InvalidInputError, match=r"store|kind"):
         Memory.open(location, embedder=None)
 
 
@@ -279,10 +287,8 @@ def test_a_closed_store_says_so(store_path, tmp_path):
         "backup": lambda memory: memory.backup(tmp_path / "backup.db"),
         "export": lambda memory: memory.export(tmp_path / "export.jsonl"),
     }
-    for name, call in {**WRITES, **reads}.items():
-        with pytest.raises(StoreClosedError, match="was closed"):
-            call(memory)
-            pytest.fail(f"{name} was not refused")
+    raised = {name: type(error_of(call, memory)) for name, call in {**WRITES, **reads}.items()}
+    assert raised == dict.fromkeys(raised, StoreClosedError)
     assert not (tmp_path / "backup.db").exists()
     assert not (tmp_path / "export.jsonl").exists()
 

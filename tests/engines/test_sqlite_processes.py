@@ -296,7 +296,7 @@ def test_a_writer_waits_only_so_long_for_another_process(store_path):
     assert 0.15 < time.monotonic() - before < 5
     with (
         Memory.open(store_path, embedder=None) as memory,
-        pytest.raises(TimeoutError, match="thread|process"),
+        pytest.raises(TimeoutError, match=r"thread|process"),
         memory._engine.transaction(wait=False),
     ):
         raise AssertionError("the lock is taken")
