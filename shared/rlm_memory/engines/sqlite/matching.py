@@ -7,6 +7,7 @@ store's tokenizer and scored over all words, with the counts of its namespace al
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlm_memory.engines.sqlite import statements
-from rlm_memory.engines.sqlite.connection import row_of
+from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.index import IndexState, Positions, Version, node_range
+from rlm_memory.engines.sqlite.keys import length_of
 from rlm_memory.keywords import keep_words, segment_query
 from rlm_memory.scoring import bm25, inverse_document_frequency
 
@@ -53,6 +55,7 @@ class KeywordLeg:
     """Keyword search in one namespace."""
 
     def __init__(self, namespace: int, tokenizer: str, stop_words: frozenset[str]) -> None:
+        self._namespace = namespace
         self._nodes = node_range(namespace)
         name, *arguments = tokenizer.split()
         self._tokenizer = name, [argument.strip("'\"") for argument in arguments]
@@ -135,11 +138,40 @@ class KeywordLeg:
                 state, connection.execute(statements.MATCHING_NODES, (match, *self._nodes)), eligible
             )
         wanted = max(2 * n, 100)
+        if row_of(connection, statements.SELECT_OTHER_NAMESPACE, (self._namespace,)):
+            return self._heaviest(connection, state, words, count, eligible, wanted)
         ranked = connection.execute(statements.BEST_MATCHING_NODES, (match, *self._nodes))
         found = np.empty(0, dtype=np.intp)
         while len(found) < wanted and (rows := list(islice(ranked, wanted))):
             found = np.concatenate([found, self._positions(state, rows, eligible)])
         return found
+
+    def _heaviest(
+        self,
+        connection: apsw.Connection,
+        state: IndexState,
+        words: Words,
+        count: int,
+        eligible: NDArray[np.bool_] | None,
+        wanted: int,
+    ) -> Positions:
+        """Return the positions of `wanted` texts by the weights of their words, of equal ones the shortest.
+
+        FTS5 ranks by the counts of all its rows: the texts of another namespace would decide which of ours are looked
+        at. It knows how often a word stands in a text, which is all that is lost here.
+        """
+        weights = np.zeros(len(state.nodes))
+        for phrase, weight in zip(words.phrases[:count], words.weights[:count], strict=True):
+            rows = connection.execute(statements.MATCHING_NODES, (phrase, *self._nodes))
+            weights[self._positions(state, rows, eligible)] += weight
+        found = np.flatnonzero(weights)
+        if len(found) <= wanted:
+            return found
+        least = np.partition(weights[found], -wanted)[-wanted]
+        sure, equal = found[weights[found] > least], found[weights[found] == least]
+        sizes = rows_of(connection, statements.SELECT_LENGTHS, (json.dumps(state.nodes[equal].tolist()),))
+        shortest = np.argsort([length_of(size) for (size,) in sizes], kind="stable")
+        return np.concatenate([sure, equal[shortest[: wanted - len(sure)]]])
 
     @staticmethod
     def _positions(state: IndexState, rows: Iterable[tuple[int]], eligible: NDArray[np.bool_] | None) -> Positions:
@@ -152,9 +184,10 @@ class KeywordLeg:
 
     def _texts_with(self, connection: apsw.Connection, term: str, word: str, version: Version) -> int:
         """Return how many texts of the namespace have the term; counted once for each state of the file."""
-        if self._counted is None or self._counted[0] != version:
-            self._counted = version, {}
-        counts = self._counted[1]
+        counted = self._counted
+        if counted is None or counted[0] != version:
+            self._counted = counted = version, {}
+        counts = counted[1]
         if (known := counts.get(term)) is None:
             phrase = '"' + word.replace('"', '""') + '"'
             (known,) = row_of(connection, statements.COUNT_MATCHING, (phrase, *self._nodes))

@@ -120,8 +120,11 @@ DELETE_FIELD: Final = "DELETE FROM node_fields WHERE key = ? AND value IS ? AND 
 MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
 BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank"
 COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
+SELECT_OTHER_NAMESPACE: Final = "SELECT 1 FROM namespaces WHERE number <> ? AND nodes > 0 LIMIT 1"
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
-SELECT_LENGTHS: Final = "SELECT d.sz FROM json_each(?) AS wanted CROSS JOIN nodes_fts_docsize d ON d.id = wanted.value"
+SELECT_LENGTHS: Final = (
+    "SELECT d.sz FROM json_each(?) AS wanted CROSS JOIN nodes_fts_docsize d ON d.id = wanted.value ORDER BY wanted.key"
+)
 SELECT_LENGTH_RANGE: Final = "SELECT sz FROM nodes_fts_docsize WHERE id > ? AND id <= ?"
 
 # -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
