@@ -156,8 +156,6 @@ WRITES = {
     "pin": lambda memory: memory.pin("1"),
     "unpin": lambda memory: memory.unpin("1"),
     "sweep": lambda memory: memory.sweep(),
-    "outcome": lambda memory: memory.session("s").outcome(True),
-    "end": lambda memory: memory.session("s").end(),
     "decay": lambda memory: memory.decay(),
     "learn": lambda memory: memory.learn(),
     "consolidate": lambda memory: memory.consolidate(),
@@ -349,8 +347,8 @@ def test_whatever_is_wrong_with_a_file_the_error_is_ours(tmp_path):
                 raise AssertionError(f"untyped, where check finds {problems}") from error
         for extra in tmp_path.glob("damaged.db-*"):
             extra.unlink()
-    assert met["Problem"] > 10
-    assert met["StoreCorruptError"] > 10
+    assert met["Problem"] > 5
+    assert met["StoreCorruptError"] > 5
 
 
 TAMPERINGS = {
