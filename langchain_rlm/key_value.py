@@ -50,6 +50,7 @@ _EXPIRES_AT: Final = Key(f"{_RESERVED}.expires_at")
 
 _PAGE: Final = 500
 _ALL: Final = 2**31
+_LISTING: Final = {"include_archived": True, "newest_first": True, "as_written": True}
 _KNOWN: Final = 5_000
 _DEPTH: Final = 20
 """Searches fetch hits by so many: each leg gives more candidates for more hits, and pages must be cut from one list."""
@@ -216,7 +217,8 @@ class RLMStore(BaseStore):
         used: dict[str, Node] = {}
         got = {}
         if wanted := [item_id(op.namespace, op.key) for op in ops if isinstance(op, GetOp)]:
-            got = {node.id: node for node in self._items((yield _Call("get", {"ids": wanted})), ())}
+            nodes = yield _Call("get", {"ids": wanted, "as_written": True})
+            got = {node.id: node for node in (yield from self._items(nodes))}
         for op in ops:
             match op:
                 case GetOp():
@@ -249,16 +251,17 @@ class RLMStore(BaseStore):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _items(self, nodes: Iterable[Node], prefix: Sequence[str]) -> list[Node]:
+    def _items(self, nodes: Sequence[Node], prefix: Sequence[str] = ()) -> Generator[_Call, Any, list[Node]]:
         """Return the nodes that are items under a namespace, without those that are to be omitted."""
+        # Its id says where an item is; metadata could be a copy of another's.
+        items = [node for node in nodes if (at := _namespace(node)) and at[: len(prefix)] == tuple(prefix)]
         now = _milliseconds(self.memory.clock())
-        return [
-            node
-            for node in nodes
-            # its id says where an item is; metadata could be a copy of another's
-            if (namespace := _namespace(node)) and namespace[: len(prefix)] == tuple(prefix)
-            if not (self._omit_expired and _has_expired(node, now))
-        ]
+        if self._omit_expired and (late := [node.id for node in items if _has_expired(node, now)]):
+            # unless they were read a moment ago
+            latest = {node.id: node for node in (yield _Call("get", {"ids": late}))}
+            items = [latest.get(node.id, node) for node in items]
+            items = [node for node in items if not _has_expired(node, now)]
+        return items
 
     def _search(self, op: SearchOp) -> Generator[_Call, Any, list[tuple[Node, float | None]]]:
         if op.limit < 0 or op.offset < 0:
@@ -271,7 +274,8 @@ class RLMStore(BaseStore):
         k = _DEPTH * math.ceil(wanted / _DEPTH)
         while True:
             hits: list[Hit] = yield _Call("search", {"query": op.query, "k": k, "where": where, "alpha": self._alpha})
-            kept = {node.id for node in self._items((hit.node for hit in hits), op.namespace_prefix)}
+            items = yield from self._items([hit.node for hit in hits], op.namespace_prefix)
+            kept = {node.id for node in items}
             found = [hit for hit in hits if hit.id in kept]
             if len(found) >= wanted or len(hits) < k:
                 break
@@ -281,8 +285,8 @@ class RLMStore(BaseStore):
 
     def _list(self, where: Filter, prefix: Sequence[str], *, limit: int = _ALL) -> Generator[_Call, Any, list[Node]]:
         """Return the items among the newest nodes that a filter lets through, the last written first."""
-        nodes = yield _Call("list", {"where": where, "include_archived": True, "limit": limit, "newest_first": True})
-        return self._items(nodes, prefix)
+        nodes = yield _Call("list", {"where": where, "limit": limit, **_LISTING})
+        return (yield from self._items(nodes, prefix))
 
     def _namespaces(self, op: ListNamespacesOp) -> Generator[_Call, Any, list[tuple[str, ...]]]:
         conditions = op.match_conditions or ()
@@ -300,8 +304,8 @@ class RLMStore(BaseStore):
             # What is in none of those that were found: 100 namespaces of 10,000 items take two pages.
             known = [".".join(namespace) for namespace in found]
             where = And((scope, Comparison(_NAMESPACE, Operator.NIN, known)))
-            page = yield _Call("list", {"where": where, "include_archived": True, "limit": _PAGE})
-            new = {_namespace(node) for node in self._items(page, prefix)} - found
+            page = yield from self._list(where, prefix, limit=_PAGE)
+            new = {_namespace(node) for node in page} - found
             if not new:
                 return found
             found |= new

@@ -248,7 +248,7 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         if run is None or not run["ids"]:
             return request
         try:
-            nodes = self.memory.get(run["ids"])
+            nodes = self.memory.get(run["ids"], as_written=True)
         except RLMError:
             _logger.exception("The model is called without memories: they could not be read.")
             return request

@@ -633,6 +633,18 @@ def test_expired_items_are_omitted_where_that_is_asked(memory: Memory, clock: Se
     assert store.sweep_ttl() == 30  # omitted, so not refreshed
 
 
+@pytest.mark.parametrize("query", [None, "tea"])
+def test_what_was_read_a_moment_ago_is_not_omitted(memory: Memory, clock: SettableClock, query: str | None):
+    store = RLMStore(memory, ttl={"omit_expired": True})
+    for key in ("read", "left"):
+        store.put(("t",), key, {"text": "tea"}, ttl=10)
+    for _ in range(3):
+        minutes(clock, 9)
+        assert store.get(("t",), "read") is not None
+        assert "read" in keys(store.search(("t",), query=query, refresh_ttl=False))
+    assert keys(store.search(("t",), query=query)) == ["read"]
+
+
 def test_what_has_proved_itself_or_is_pinned_does_not_expire(memory: Memory, clock: SettableClock):
     """B084, B165"""
     store = RLMStore(memory)
