@@ -11,6 +11,7 @@ except ImportError as error:
 
 from langchain_rlm.convert import Narrowing, SearchOptions
 from langchain_rlm.embedding import as_embedder
+from langchain_rlm.repl import RLMPythonREPLTool
 from langchain_rlm.retriever import RLMRetriever
 from langchain_rlm.tracing import AsyncRLMCallbackHandler, RLMCallbackHandler
 from langchain_rlm.vector_store import RLMVectorStore
@@ -25,6 +26,7 @@ __all__ = [
     "Narrowing",
     "RLMCallbackHandler",
     "RLMMemoryMiddleware",
+    "RLMPythonREPLTool",
     "RLMRetriever",
     "RLMSaver",
     "RLMStore",

@@ -9,12 +9,14 @@ except ImportError as error:
 
 from llamaindex_rlm.conversation import RLMChatStore, RLMSyncChatStore
 from llamaindex_rlm.embedding import as_embedder
+from llamaindex_rlm.repl import RLMCodeInterpreter
 from llamaindex_rlm.retriever import RLMRetriever
 from llamaindex_rlm.tracing import RLMEventHandler, RLMSpanHandler, tracked
 from llamaindex_rlm.vector_store import RLMVectorStore
 
 __all__ = [
     "RLMChatStore",
+    "RLMCodeInterpreter",
     "RLMEventHandler",
     "RLMRetriever",
     "RLMSpanHandler",
