@@ -9,6 +9,7 @@ except ImportError as error:
 
 from llamaindex_rlm.conversation import RLMChatStore, RLMSyncChatStore
 from llamaindex_rlm.embedding import as_embedder
+from llamaindex_rlm.memory_block import RLMMemoryBlock
 from llamaindex_rlm.repl import RLMCodeInterpreter
 from llamaindex_rlm.retriever import RLMRetriever
 from llamaindex_rlm.tracing import RLMEventHandler, RLMSpanHandler, tracked
@@ -18,6 +19,7 @@ __all__ = [
     "RLMChatStore",
     "RLMCodeInterpreter",
     "RLMEventHandler",
+    "RLMMemoryBlock",
     "RLMRetriever",
     "RLMSpanHandler",
     "RLMSyncChatStore",

@@ -79,7 +79,7 @@ class _Span:
     is_task: bool
 
 
-class _Tracking:
+class Tracking:
     """The runs that a memory is used in, as all that report to the same memory see them. Thread-safe."""
 
     def __init__(self, memory: Memory) -> None:
@@ -236,16 +236,16 @@ class _Tracking:
         return sum(self._sessions.get(id).outcome(success, run_id=run_id) for id in sessions)
 
 
-_trackings: weakref.WeakValueDictionary[int, _Tracking] = weakref.WeakValueDictionary()
+_trackings: weakref.WeakValueDictionary[int, Tracking] = weakref.WeakValueDictionary()
 _trackings_lock = threading.Lock()
 
 
-def tracking_of(memory: Memory) -> _Tracking:
+def tracking_of(memory: Memory) -> Tracking:
     """Return what is known of the runs of a memory; one for all that report to it, for as long as one of them lives."""
     with _trackings_lock:
         tracking = _trackings.get(id(memory))  # its memory lives as long as it does: no other one can have that id
         if tracking is None:
-            tracking = _trackings[id(memory)] = _Tracking(memory)
+            tracking = _trackings[id(memory)] = Tracking(memory)
         return tracking
 
 
@@ -289,7 +289,7 @@ class RLMEventHandler(BaseEventHandler):
     1
     """
 
-    _tracking: _Tracking = PrivateAttr()
+    _tracking: Tracking = PrivateAttr()
     _session_id: str = PrivateAttr()
 
     def __init__(self, memory: Memory, *, session_id: str | None = None) -> None:
@@ -349,7 +349,7 @@ class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
     of its own, unless an agent or a workflow runs, and no outcome is known.
     """
 
-    _tracking: _Tracking = PrivateAttr()
+    _tracking: Tracking = PrivateAttr()
 
     def __init__(self, memory: Memory) -> None:
         """Report to a memory, which stays the caller's to close."""
@@ -427,14 +427,6 @@ def tracked(memory: Memory, *, session_id: str | None = None) -> Iterator[RLMEve
         # new lists, because another thread may be walking over the old ones
         dispatcher.event_handlers = [handler for handler in dispatcher.event_handlers if handler is not events]
         dispatcher.span_handlers = [handler for handler in dispatcher.span_handlers if handler is not spans]
-
-
-def present_turn(memory: Memory, session_id: str) -> Turn | None:
-    """Return the turn of a session that the present run is in, None outside of any that is known.
-
-    What reports to the memory from within the run reports to this turn: the run is one use, and has one outcome.
-    """
-    return tracking_of(memory).present(session_id)
 
 
 @contextlib.contextmanager
