@@ -7,8 +7,10 @@ except ImportError as error:
 
     raise MissingExtraError("llamaindex_rlm", "llamaindex") from error
 
+from llamaindex_rlm.checkpoints import load_context, save_context
 from llamaindex_rlm.conversation import RLMChatStore, RLMSyncChatStore
 from llamaindex_rlm.embedding import as_embedder
+from llamaindex_rlm.key_value import RLMKVStore
 from llamaindex_rlm.memory_block import RLMMemoryBlock
 from llamaindex_rlm.repl import RLMCodeInterpreter
 from llamaindex_rlm.retriever import RLMRetriever
@@ -19,11 +21,14 @@ __all__ = [
     "RLMChatStore",
     "RLMCodeInterpreter",
     "RLMEventHandler",
+    "RLMKVStore",
     "RLMMemoryBlock",
     "RLMRetriever",
     "RLMSpanHandler",
     "RLMSyncChatStore",
     "RLMVectorStore",
     "as_embedder",
+    "load_context",
+    "save_context",
     "tracked",
 ]
