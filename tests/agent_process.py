@@ -1,6 +1,7 @@
 """A process of its own that runs an agent or a graph on a file of checkpoints: `python agent_process.py NAME PATH`.
 
-Each prints one line of JSON for what it saw, and may end by killing itself.
+Each prints one line of JSON for what it saw, and may end by killing itself. What the process after it does
+with the file is here too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -46,6 +45,9 @@ class OneCall(BaseChatModel):
 
 
 def agent(path: Path) -> Any:
+    from langchain.agents import create_agent  # here, for it takes seconds and the other runs have no use for it
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
     @tool
     def send(to: str) -> str:
         """Send the letter."""
@@ -73,16 +75,16 @@ def ask(path: Path) -> None:
     print(json.dumps({"interrupted for": requests}))
 
 
-def approve(path: Path) -> None:
+def approve(path: Path) -> list[Any]:
     result = agent(path).invoke(Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
-    print(json.dumps({"said": [message.content for message in result["messages"]]}))
+    return [message.content for message in result["messages"]]
 
 
 class Trail(TypedDict):
     trail: Annotated[list[str], lambda old, new: old + new]
 
 
-def parallel(path: Path, *, kill: bool) -> None:
+def parallel(path: Path, *, kill: bool) -> list[str]:
     """Run two nodes of one step; the second kills the process when the writes of the first are in the file."""
     saver = RLMSaver(path)
 
@@ -108,8 +110,8 @@ def parallel(path: Path, *, kill: bool) -> None:
         .add_edge("second", END)
         .compile(checkpointer=saver)
     )
-    result = graph.invoke({"trail": ["input"]} if kill else None, THREAD)
-    print(json.dumps(result["trail"]))
+    trail: list[str] = graph.invoke({"trail": ["input"]} if kill else None, THREAD)["trail"]
+    return trail
 
 
 def first_node(path: Path) -> None:
@@ -123,12 +125,13 @@ def first_node(path: Path) -> None:
     graph.invoke({"trail": ["input"]}, THREAD, durability="sync")
 
 
-def first_node_again(path: Path) -> None:
+def first_node_again(path: Path) -> list[str]:
     def live(state: Trail) -> Any:
         return {"trail": ["lived"]}
 
     graph = StateGraph(Trail).add_node("die", live).add_edge(START, "die").compile(checkpointer=RLMSaver(path))
-    print(json.dumps(graph.invoke(None, THREAD)["trail"]))
+    trail: list[str] = graph.invoke(None, THREAD)["trail"]
+    return trail
 
 
 def opened_at_once(path: Path) -> None:
@@ -138,11 +141,8 @@ def opened_at_once(path: Path) -> None:
 
 RUNS = {
     "ask": ask,
-    "approve": approve,
-    "parallel-killed": lambda path: parallel(path, kill=True),
-    "parallel-resumed": lambda path: parallel(path, kill=False),
-    "first-node-killed": first_node,
-    "first-node-resumed": first_node_again,
+    "parallel": lambda path: parallel(path, kill=True),
+    "first-node": first_node,
     "open": opened_at_once,
 }
 
