@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from rlm_memory.cli import PIPE_CLOSED, output
+from rlm_memory.cli import PIPE_CLOSED, checkpoints, output
 from rlm_memory.cli import demo as demonstration
 from rlm_memory.cli.files import read_text, store_text
 from rlm_memory.cli.passages import split_text
@@ -113,6 +113,7 @@ def command() -> Any:
 
 
 app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(checkpoints.app, name="checkpoints")
 
 _Name = TypeVar("_Name", bound=str)
 _Where: TypeAlias = Annotated[
