@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ def _compare(
     left_out = [score for id, score in reference if id not in found]
     if hits and left_out:
         assert max(left_out) <= hits[-1].score + 1e-5
-    for better, worse in zip(hits, hits[1:], strict=False):
+    for better, worse in pairwise(hits):
         assert better.score >= worse.score
         if better.score == worse.score and better.semantic == worse.semantic:
             assert better.node.created_at is not None
