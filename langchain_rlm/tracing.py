@@ -30,7 +30,6 @@ class _Root:
     """The outermost run that a handler sees: one turn in each session that something was found for."""
 
     run_id: UUID
-    is_task: bool  # its end tells whether something succeeded; that of a retriever alone does not
     thread: str | None
     turns: dict[str, Turn] = field(default_factory=dict)
     paused: bool = False
@@ -107,7 +106,7 @@ class _Tracking:
             step = None if parent_run_id is None else self._steps.get(parent_run_id)
             if step is None:  # the outermost, or its parent does not have this handler
                 thread = (metadata or {}).get("thread_id")
-                step = _Step(_Root(run_id, places is None, None if thread is None else str(thread)))
+                step = _Step(_Root(run_id, None if thread is None else str(thread)))
                 self._reported[str(run_id)] = []
                 _shorten(self._reported, self._remembered)
             if places is not None:
@@ -131,15 +130,15 @@ class _Tracking:
         """Forget a run; return the turns that its end, well, badly or (None) in a way that says nothing, tells of."""
         with self._lock:
             step = self._steps.pop(run_id, None)
-            if step is None or step.root.run_id != run_id or not step.root.is_task:
+            if step is None or step.root.run_id != run_id:
                 return []
             root = step.root
-            turns = [*self._waiting.pop(root.thread or "", []), *root.turns.values()]
             if root.paused and root.thread is not None:
-                self._waiting[root.thread] = turns
+                self._waiting.setdefault(root.thread, []).extend(root.turns.values())
                 _shorten(self._waiting, self._remembered)
             if root.paused or success is None:
                 return []
+            turns = [*self._waiting.pop(root.thread or "", []), *root.turns.values()]
             return [turn for turn in turns if turn.run_id not in self._told]
 
     def _turn(self, root: _Root, session_id: str) -> Turn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -509,13 +510,14 @@ def test_a_query_is_text_and_never_syntax(notes: RLMStore, query: str):
     assert len(notes.search((), query=query)) == 4
 
 
-async def test_pages_of_a_query_do_not_overlap(memory: Memory):
-    store = RLMStore(memory, fields=["text"])
-    store.batch([PutOp(("t",), f"{i:02d}", {"text": f"test document {i}"}) for i in range(50)])
-    pages = [await store.asearch(("t",), query="test document 7", limit=7, offset=offset) for offset in range(0, 50, 7)]
-    found = [item.key for page in pages for item in page]
-    assert (len(found), set(found)) == (50, {f"{i:02d}" for i in range(50)})
-    assert found[:20] == keys(store.search(("t",), query="test document 7", limit=20))
+async def test_pages_of_a_query_are_cut_from_one_list(memory: Memory):
+    store, some = RLMStore(memory, fields=["text"]), random.Random(0)
+    texts = [" ".join(some.choices([f"word{i}" for i in range(30)], k=some.randint(2, 12))) for _ in range(400)]
+    store.batch([PutOp(("t",), f"{i}", {"text": text}) for i, text in enumerate(texts)])
+    query = "word1 word2 word3 word4"
+    pages = [await store.asearch(("t",), query=query, limit=5, offset=offset) for offset in (0, 5, 10, 15)]
+    assert [item.key for page in pages for item in page] == keys(store.search(("t",), query=query, limit=20))
+    assert len(set(keys(store.search(("t",), query=query, limit=500)))) == 400
 
 
 def test_a_text_that_changes_is_found_by_its_new_words(memory: Memory):
@@ -626,6 +628,11 @@ def test_expired_items_are_omitted_where_that_is_asked(memory: Memory, clock: Se
     store.put(("t", "gone"), "new", {})
     assert store.list_namespaces(prefix=("t",)) == [("t", "gone"), ("t", "there")]
     store.delete(("t", "gone"), "new")
+    store.batch([PutOp(("more",), f"{i}", {}, ttl=0) for i in range(600)])  # more than are read at once
+    assert store.list_namespaces() == [("t", "there")]
+    assert store.sweep_ttl() == 600 + 30
+    for i in range(30):
+        store.put(("t", "gone"), f"{i}", {"text": "tea"}, ttl=0)
     assert plain.get(("t", "gone"), "1", refresh_ttl=False) is not None
     assert len(plain.search(("t",), limit=99, refresh_ttl=False)) == 33
     assert plain.list_namespaces() == [("t", "gone"), ("t", "there")]
@@ -731,6 +738,16 @@ def test_a_copy_of_an_item_under_another_id_is_no_item(memory: Memory):
     assert store.list_namespaces() == [("users", "ada")]
     assert store.get(("users", "bo"), "plain") is None
     assert store.sweep_ttl() == 0
+
+
+def test_metadata_put_no_item_into_another_namespace(memory: Memory):
+    """B044"""
+    store = RLMStore(memory, fields=["text"])
+    store.put(("users", "ada"), "drink", {"text": "Ada drinks tea"})
+    claims = memory.list()[0].metadata
+    memory.add(["Bo's tea"], ids=["langgraph:users.bo..drink"], metadatas=[claims])
+    for items in (store.search(("users", "ada")), store.search(("users", "ada"), query="tea")):
+        assert namespaces(items) == [("users", "ada")]
 
 
 def test_a_read_is_an_access_in_the_session_of_its_run(memory: Memory):

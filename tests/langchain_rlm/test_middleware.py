@@ -466,6 +466,24 @@ async def test_a_handler_knows_of_errors_that_the_middleware_does_not_see(memory
     assert outcomes(memory) == (0, 1)
 
 
+async def test_an_error_after_the_agent_is_a_failure_where_a_handler_watches(memory: Memory, run: Run):
+    def fail(answer: Any) -> None:
+        raise RuntimeError("it cannot be sent")
+
+    agent, _ = agent_of(memory)
+    with pytest.raises(RuntimeError, match="cannot be sent"):
+        await run(agent | fail, callbacks=[RLMCallbackHandler(memory)])
+    assert outcomes(memory) == (0, 1)
+
+
+async def test_the_handler_of_another_memory_is_none_of_the_middlewares(memory: Memory, run: Run):
+    with Memory.open(":memory:", embedder=None) as other:
+        agent, _ = agent_of(memory)
+        await run(agent, callbacks=[RLMCallbackHandler(other)])
+        assert other.sessions() == []
+    assert (used(memory, "tea"), outcomes(memory)) == ([("t", 1)], (1, 0))
+
+
 async def test_a_session_that_ends_with_the_run_knows_its_outcome(memory: Memory, run: Run):
     agent, _ = agent_of(memory, end_session=True)
     for session in ("s1", "s2", "s3"):

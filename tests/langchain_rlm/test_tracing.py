@@ -379,13 +379,17 @@ def test_runs_that_never_end_do_not_pile_up(memory: Memory, retriever: RLMRetrie
     lost, last = [uuid4() for _ in range(10)], uuid4()
     for run_id in lost:
         handler.on_chain_start({}, {}, run_id=run_id)
+    with pytest.raises(InvalidInputError, match="last 3"):
+        handler.feedback(lost[0], True)
+    look = uuid4()
+    handler.on_retriever_start({}, "coffee", run_id=look, parent_run_id=lost[0])
+    handler.on_retriever_end([Document(page_content="x", id="oslo")], run_id=look)
     (retriever | first).invoke("tea", config(handler, run_id=last))
     for run_id in lost:
         handler.on_chain_end({}, run_id=run_id)
     assert outcomes(memory, "tea") == (1, 0)
+    assert (len(memory.accesses("oslo")), outcomes(memory, "oslo")) == (1, (0, 0))  # its run was forgotten
     assert handler.feedback(last, False) == 1
-    with pytest.raises(InvalidInputError, match="last 3"):
-        handler.feedback(lost[0], True)
 
 
 async def test_errors_of_the_memory_are_logged_and_never_break_a_run(
