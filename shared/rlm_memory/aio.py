@@ -220,6 +220,10 @@ class AsyncMemory:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the memory that is awaited."""
+        return type(self), (self.memory,)
+
 
 class AsyncConversations:
     """A store's `Conversations` whose methods are awaited; names, arguments and results are the same."""
