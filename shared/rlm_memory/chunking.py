@@ -11,16 +11,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST: Final = 384
-MOST: Final = 4096
+LEAST: Final = 768
+MOST: Final = 6144
 """Where a text repeats itself, no cut may come for long, and the last piece is stored anew whenever the value grows."""
 _HEAD: Final = 16
 """Serialisers put lengths first: when a list grows, these bytes change and the end, so they are a piece by themselves.
 """
 _WINDOW: Final = 8
-_BITS: Final = 10
-"""A cut every 1,024 bytes on average, beyond the least. Measured on a chat that grows to 500 messages: half of that
-stores a fifth less, and looks for half as many pieces again at every put."""
+_BITS: Final = 11
+"""A cut every 2,048 bytes on average, beyond the least. Measured with tests/bench/saver.py: half of that stores a
+fourth less of a chat that grows, and a put takes a tenth longer, for there are twice as many pieces to look for."""
 _LIST_BITS: Final = 6
 _FACTOR: Final = np.uint64(
     0x9E3779B97F4A7C15

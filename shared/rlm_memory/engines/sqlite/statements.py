@@ -335,14 +335,17 @@ LIST_THREADS: Final = (
     "SELECT t.id FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? WHERE n.name = ? "
     "ORDER BY t.thread"
 )
+# Apart from PUT_CHECKPOINT, which takes twice as long with this inside.
+SELECT_MOMENT: Final = (
+    "SELECT coalesce((SELECT max(sequence) FROM promotion_log), 0), last_node FROM namespaces WHERE name = ?"
+)
 # A known id keeps its place, its time and its position: it is the same checkpoint.
 PUT_CHECKPOINT: Final = (
     "INSERT INTO thread_checkpoints "
     "(thread, graph, id, parent_id, created_at, metadata, encoding, head, log_position, last_node) "
-    "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce((SELECT max(sequence) FROM promotion_log), 0), n.last_node "
-    "FROM threads t JOIN namespaces n ON n.number = t.namespace WHERE t.thread = ?1 "
-    "ON CONFLICT (thread, graph, id) DO UPDATE SET parent_id = excluded.parent_id, metadata = excluded.metadata, "
-    "encoding = excluded.encoding, head = excluded.head RETURNING sequence"
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, graph, id) DO UPDATE SET "
+    "parent_id = excluded.parent_id, metadata = excluded.metadata, encoding = excluded.encoding, head = excluded.head "
+    "RETURNING sequence"
 )
 DELETE_VALUES: Final = "DELETE FROM thread_values WHERE checkpoint = ?"
 PUT_VALUE: Final = (

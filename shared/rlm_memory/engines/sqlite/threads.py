@@ -20,7 +20,9 @@ from rlm_memory.times import moment
 
 _INLINE: Final = 512
 """Values up to this many bytes are kept where they are: less than what listing their pieces takes."""
-_LISTED: Final = 16
+_INLINE_WRITE: Final = 4096
+"""The same for writes, which have little in common with anything: only a large one is found again in a value."""
+_LISTED: Final = 32
 """Lists of chunks longer than this go into chunks themselves."""
 _HASH_BYTES: Final = 16
 
@@ -63,7 +65,8 @@ class SQLiteThreads:
             thread = self._own_thread(connection, checkpoint.thread_id)
             place = (thread, checkpoint.graph, checkpoint.id)
             head = checkpoint.head
-            values = (*place, checkpoint.parent_id, at_ms, metadata, head.encoding, head.content)
+            then = row_of(connection, statements.SELECT_MOMENT, (self._namespace,))
+            values = (*place, checkpoint.parent_id, at_ms, metadata, head.encoding, head.content, *then)
             (sequence,) = row_of(connection, statements.PUT_CHECKPOINT, values)
             connection.execute(statements.DELETE_VALUES, (sequence,))
             pieces.update(self._new_after_all(connection, sequence, thread, checkpoint, kept, encode))
@@ -98,7 +101,7 @@ class SQLiteThreads:
     def put_writes(
         self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool
     ) -> None:
-        pieces = [_pieces(write.value) for write in writes]
+        pieces = [_pieces(write.value, _INLINE_WRITE) for write in writes]
         with self._database.transaction() as connection:
             thread = self._own_thread(connection, thread_id)
             rows = [
@@ -295,9 +298,9 @@ def _load(connection: apsw.Connection, sequence: int) -> ThreadCheckpoint | None
 # -- values -------------------------------------------------------------------------------------------------------
 
 
-def _pieces(value: Encoded) -> tuple[str, list[bytes]]:
+def _pieces(value: Encoded, inline: int = _INLINE) -> tuple[str, list[bytes]]:
     """Return a value with its content cut; one piece is kept where it is. Done before a transaction begins."""
-    return value.encoding, [value.content] if len(value.content) <= _INLINE else cut(value.content)
+    return value.encoding, [value.content] if len(value.content) <= inline else cut(value.content)
 
 
 def _store(connection: apsw.Connection, thread: int, encoding: str, pieces: list[bytes]) -> Stored:

@@ -263,17 +263,19 @@ WHERE json_extract(metadata, '$.run_id') IS NOT NULL;
 
 -- The values of the channels at a checkpoint.
 CREATE TABLE thread_values (
+    stored INTEGER PRIMARY KEY,          -- rows of this size are faster to append than to sort into a key
     checkpoint INTEGER NOT NULL REFERENCES thread_checkpoints (sequence) ON DELETE CASCADE,
     channel TEXT NOT NULL,
     version ANY,
     encoding TEXT NOT NULL,
     depth INTEGER NOT NULL,              -- 0: `content` is the value. Else it lists chunks that hold lists of chunks …
     content BLOB NOT NULL,               -- … that hold, so many levels down, the pieces of the value.
-    PRIMARY KEY (checkpoint, channel)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (checkpoint, channel)
+) STRICT;
 
 -- What tasks wrote that ran from a checkpoint; it may get here before the checkpoint itself.
 CREATE TABLE thread_writes (
+    stored INTEGER PRIMARY KEY,
     thread INTEGER NOT NULL REFERENCES threads (thread),
     graph TEXT NOT NULL,
     checkpoint_id TEXT NOT NULL,
@@ -284,8 +286,8 @@ CREATE TABLE thread_writes (
     encoding TEXT NOT NULL,
     depth INTEGER NOT NULL,
     content BLOB NOT NULL,
-    PRIMARY KEY (thread, graph, checkpoint_id, task_id, place)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (thread, graph, checkpoint_id, task_id, place)
+) STRICT;
 
 -- Pieces of values, found again by their hash. Those of a thread have the numbers from thread << 32 on; lists of chunks
 -- hold the lower 32 bits, so that they mean the same in a copy of the thread.
