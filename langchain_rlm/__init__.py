@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from langchain_rlm.checkpoints import RLMSaver
     from langchain_rlm.key_value import RLMStore
     from langchain_rlm.middleware import RLMMemoryMiddleware
+    from langchain_rlm.serializer import RLMSerializer
 
 __all__ = [
     "AsyncRLMCallbackHandler",
@@ -29,6 +30,7 @@ __all__ = [
     "RLMPythonREPLTool",
     "RLMRetriever",
     "RLMSaver",
+    "RLMSerializer",
     "RLMStore",
     "RLMVectorStore",
     "SearchOptions",
@@ -39,6 +41,7 @@ __all__ = [
 _WITH_LANGGRAPH = {
     "RLMMemoryMiddleware": "langchain_rlm.middleware",
     "RLMSaver": "langchain_rlm.checkpoints",
+    "RLMSerializer": "langchain_rlm.serializer",
     "RLMStore": "langchain_rlm.key_value",
 }
 

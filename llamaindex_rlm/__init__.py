@@ -14,6 +14,7 @@ from llamaindex_rlm.key_value import RLMKVStore
 from llamaindex_rlm.memory_block import RLMMemoryBlock
 from llamaindex_rlm.repl import RLMCodeInterpreter
 from llamaindex_rlm.retriever import RLMRetriever
+from llamaindex_rlm.serializer import RLMSerializer
 from llamaindex_rlm.tracing import RLMEventHandler, RLMSpanHandler, tracked
 from llamaindex_rlm.vector_store import RLMVectorStore
 
@@ -24,6 +25,7 @@ __all__ = [
     "RLMKVStore",
     "RLMMemoryBlock",
     "RLMRetriever",
+    "RLMSerializer",
     "RLMSpanHandler",
     "RLMSyncChatStore",
     "RLMVectorStore",
