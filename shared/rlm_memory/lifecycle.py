@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -84,9 +85,11 @@ class Lifecycle:
     def _settle_soon(self) -> None:
         with self._timing:
             if self._timer is None and not self._closed:
-                self._timer = threading.Timer(_SETTLE_AFTER, self._settle_in_background)
-                self._timer.daemon = True  # a process that ends does not wait: what is queued outlives it
-                self._timer.start()
+                timer = threading.Timer(_SETTLE_AFTER, self._settle_in_background)
+                timer.daemon = True  # a process that ends does not wait: what is queued outlives it
+                with suppress(RuntimeError):  # nor does it start threads
+                    timer.start()
+                    self._timer = timer
 
     def _settle_in_background(self) -> None:
         with self._timing:

@@ -52,8 +52,9 @@ class AccessJournal:
         self._closed = False
         self._file: FileIO | None = None  # takes what is reported
         self._full: list[FileIO] = []  # take no more; they go once the database has what they hold
-        self._left: list[FileIO] = []  # of dead processes, held so that nobody else deletes them meanwhile
         self._loose: list[Report] = []  # what is in no file
+        # What the transaction under way takes: files of ours and of dead processes, and how much of what is in none.
+        self._taken: list[FileIO] = []
         self._loose_taken = 0
         renewed_in_child(self)
 
@@ -62,22 +63,27 @@ class AccessJournal:
         with self._lock:
             if self._closed:
                 raise StoreClosedError(f"{self._database or ':memory:'} was closed; open it again with Memory.open")
+            if self._database is None:
+                self._loose.append(tracked)
+                return
             try:
-                kept = self._database is not None and self._write(tracked)
+                self._write(tracked)
             except OSError as error:  # a search is not to fail for that: what it found is worth more than its trace
                 _logger.warning("Accesses are kept in memory alone, no file can be written for them: %s", error)
-                kept = False
-            if not kept:
                 self._loose.append(tracked)
+                self._finish_file()  # half a line may be its end, and must stay its end
 
-    def _write(self, tracked: Report) -> bool:
+    def _write(self, tracked: Report) -> None:
         if self._file is None:
             self._file = self._create()
-        # It begins with a line end too: half a line that a full disk has left must not spoil the next one.
-        line = b"\n" + _line_of(tracked) + b"\n"
+        line = _line_of(tracked)
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-        return True
+
+    def _finish_file(self) -> None:
+        if self._file is not None:
+            self._full.append(self._file)
+            self._file = None
 
     def _create(self) -> FileIO:
         """Return a new file that is locked for as long as this process lives."""
@@ -107,9 +113,8 @@ class AccessJournal:
         After its end comes `finish`. One taker of this process at a time.
         """
         with self._lock:
-            if self._file is not None:
-                self._full.append(self._file)
-                self._file = None
+            self._finish_file()
+            self._taken = list(self._full)
             entries = list(self._loose)
             self._loose_taken = len(entries)
         if self._database is None:
@@ -131,17 +136,17 @@ class AccessJournal:
 
     def _files(self) -> Iterator[FileIO]:
         """Yield every file of this namespace, open for reading as long as the step lasts."""
-        yield from self._full
-        own = {file.name for file in self._full}
+        own = list(self._taken)
+        yield from own
         for path in self._paths():
-            if path in own:
+            if any(path == file.name for file in own):
                 continue
             try:
                 file = FileIO(path, "r+")
             except OSError:  # deleted since, or another user's
                 continue
             if _locked(file):
-                self._left.append(file)
+                self._taken.append(file)  # held, so that nobody else deletes it meanwhile
                 yield file
             else:
                 with file:
@@ -156,16 +161,17 @@ class AccessJournal:
     def finish(self, failed: type[BaseException] | None, *_: object) -> None:
         """Delete the files whose content is in the database now; or leave all as it was, if nothing was committed."""
         with self._lock:
-            files, self._left = self._left, []
             if failed is None:
-                files += self._full
-                self._full = []
+                done = self._taken
+                self._full = [file for file in self._full if file not in done]
                 del self._loose[: self._loose_taken]
-            self._loose_taken = 0
-        for file in files:
+            else:
+                done = [file for file in self._taken if file not in self._full]
+            self._taken, self._loose_taken = [], 0
+        for file in done:
             if sys.platform == "win32":  # which deletes no file that is open
                 file.close()
-            # Before the lock is given back: see `_create`. One that cannot be deleted is known by its name, and empty.
+            # Before the lock is given back: see `_create`. What cannot be deleted is known to have been read.
             if failed is None:
                 with contextlib.suppress(OSError):
                     os.unlink(file.name)
@@ -175,7 +181,8 @@ class AccessJournal:
         """Let go of the files; what is in them is taken in by whoever comes next."""
         with self._lock:
             self._closed = True
-            files, self._file, self._full = [*self._full, *([self._file] if self._file else [])], None, []
+            self._finish_file()
+            files, self._full = self._full, []
             lost, self._loose = len(self._loose), []
         for file in files:
             file.close()
@@ -187,9 +194,10 @@ class AccessJournal:
         self._lock = threading.Lock()
         if self._database is None:
             return
-        for file in [*([self._file] if self._file else []), *self._full, *self._left]:
+        self._finish_file()
+        for file in {*self._full, *self._taken}:
             file.close()
-        self._file, self._full, self._left, self._loose, self._loose_taken = None, [], [], [], 0
+        self._full, self._taken, self._loose, self._loose_taken = [], [], [], 0
 
 
 def _name(location: str | None) -> str:
@@ -230,7 +238,7 @@ def _line_of(tracked: Report) -> bytes:
             line: list[Any] = [session_id, success, at_ms, run_id]
         case Tracked(session_id, turn, writer, at_ms, run_id, nodes):
             line = [session_id, turn, writer, at_ms, run_id, list(nodes)]
-    return json.dumps(line, separators=(",", ":")).encode("ascii")
+    return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _entries(stored: bytes) -> list[Report]:
@@ -246,6 +254,6 @@ def _entry_of(line: bytes) -> Report | None:
                 return Tracked(session_id=session_id, turn=turn, writer=writer, at_ms=at_ms, run_id=run_id, nodes=known)
             case [str(session_id), bool(success), int(at_ms), str(run_id)]:
                 return TrackedOutcome(session_id=session_id, success=success, at_ms=at_ms, run_id=run_id)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return None

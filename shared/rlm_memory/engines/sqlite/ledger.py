@@ -95,7 +95,8 @@ class SQLiteLedger:
         return {session_id: list(ids) for session_id, ids in used.items()}
 
     def close(self) -> None:
-        self._journal.close()
+        with self._writing_down:
+            self._journal.close()
 
     def after_fork_in_child(self) -> None:
         """A thread of the parent may have held the lock."""
