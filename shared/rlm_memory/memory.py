@@ -477,7 +477,8 @@ class Memory:
         self._check_vectors(vectors[0][np.newaxis], model)
         identity = self._engine.identity()
         if identity.dimensions is None or not identity.model:
-            if self._embedder is None or self._embedder.dimensions != len(vectors[0]):
+            unasked = self._embedder is None and isinstance(self._spec, str)  # named, or the default, and never loaded
+            if unasked or (self._embedder is not None and self._embedder.dimensions != len(vectors[0])):
                 model = ""  # they were given by the caller, and may be of another model
             if identity.dimensions is None or model:
                 self._engine.adopt(model=model, dimensions=len(vectors[0]))
