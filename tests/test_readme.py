@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -12,13 +13,19 @@ from rlm_memory.filters import Operator
 
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text("utf-8")
+NEEDS = {
+    "wordllama": ("wordllama", "offline"),
+    "langchain_rlm": ("langchain_core", "langchain"),
+    "llamaindex_rlm": ("llama_index.core", "llamaindex"),
+}
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[f"program {number}" for number in range(1, len(PROGRAMS) + 1)])
 def test_program_of_the_readme_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "wordllama" in program:
-        pytest.importorskip("wordllama", reason="needs the extra offline")
+    for name, (module, extra) in NEEDS.items():
+        if name in program:
+            pytest.importorskip(module, reason=f"needs the extra {extra}")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, str(README), "exec"), {"__name__": "readme"})
 
@@ -29,6 +36,13 @@ def test_readme_has_a_program_of_ten_lines() -> None:
 
 def test_every_public_name_is_in_the_readme() -> None:
     assert [name for name in rlm_memory.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+@pytest.mark.parametrize("adapter", ["langchain_rlm", "llamaindex_rlm"])
+def test_every_class_of_an_adapter_is_in_the_readme(adapter: str) -> None:
+    pytest.importorskip(NEEDS[adapter][0], reason=f"needs the extra {NEEDS[adapter][1]}")
+    names = [name for name in importlib.import_module(adapter).__all__ if name not in {"Narrowing", "SearchOptions"}]
+    assert [name for name in names if not re.search(rf"`{name}`", TEXT)] == []
 
 
 def test_every_operator_of_filters_is_in_the_readme() -> None:
