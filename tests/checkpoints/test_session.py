@@ -167,6 +167,25 @@ def test_a_finished_call_is_found_when_the_checkpoint_was_taken_within_the_turn(
     assert restored.cost_so_far == 0.5
 
 
+def test_calls_of_all_turns_since_the_checkpoint_are_found_also_after_a_second_crash(store: CheckpointStore) -> None:
+    """B098"""
+    made: list[str] = []
+
+    def turns(session: RLMSession, count: int) -> RLMSession:
+        for _ in range(count):
+            prompt = f"turn {session.turn}"
+            assert session.call("llm", prompt, lambda prompt=prompt: made.append(prompt) or prompt) == prompt
+            session.end_turn()
+        return session
+
+    first = RLMSession("s", store=store)
+    first.checkpoint()
+    turns(first, 3)
+    turns(RLMSession.restore("s", store=store), 1).checkpoint()  # the second process dies after this
+    turns(RLMSession.restore("s", store=store), 3)
+    assert made == ["turn 0", "turn 1", "turn 2", "turn 3"]
+
+
 def test_a_call_that_failed_may_be_made_again(store: CheckpointStore) -> None:
     session = RLMSession("s", store=store)
     session.checkpoint()

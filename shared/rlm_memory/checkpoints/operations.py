@@ -122,11 +122,16 @@ class Operations:
         with self._lock:
             return [operation for operation in self._left.values() if operation.status == "done"]
 
-    def new_turn(self) -> None:
-        """Forget what is finished: the next turn counts anew."""
+    def new_turn(self, turn: int) -> None:
+        """Forget what was finished before this turn, in which equal calls are counted anew.
+
+        What an earlier process finished in later turns is kept: they are still to be run again.
+        """
         with self._lock:
             self._known = {id: each for id, each in self._known.items() if each.status == "pending"}
-            self._left = {key: each for key, each in self._left.items() if each.status == "pending"}
+            self._left = {
+                key: each for key, each in self._left.items() if each.status == "pending" or each.turn >= turn
+            }
             self._seen.clear()
 
     def take_over(self, saved: list[Operation], entries: list[Entry]) -> None:

@@ -110,8 +110,9 @@ class RLMSession:
     def end_turn(self) -> RLMCheckpoint | None:
         """Count a turn and, every `every` turns and when a limit is passed, return the checkpoint that was taken."""
         self.turn += 1
-        self._operations.new_turn()
-        self._turn_position = self._journal.position
+        self._operations.new_turn(self.turn)
+        if not self._operations.finished_before:  # else a later checkpoint still needs what the journal has of them
+            self._turn_position = self._journal.position
         if self._time_limit is not None and time.monotonic() - self._began > self._time_limit:
             reached = self._reach("time")
             if reached is not None:
