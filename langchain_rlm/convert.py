@@ -1,7 +1,8 @@
 """What LangChain's documents and keywords are in the store, and back. No mapping elsewhere.
 
 **Documents.** Text, metadata and id of a document are those of the node, as they are: it comes out equal to what went
-in. Metadata keys that start with `_llamaindex` belong to the other adapter: they are hidden, and refused.
+in. Metadata keys that start with `_llamaindex` or `_langgraph` belong to the other adapter and to `RLMStore`: they are
+hidden, and refused.
 
 **Filters** are those of `rlm_memory.filters`: `{"source": "a", "year": {"$gte": 2020}}`, `{"node.tier": "longterm"}`.
 """
@@ -23,7 +24,8 @@ from rlm_memory.filters import Filter
 EmbeddingLike: TypeAlias = "Embeddings | Embedder | str | None"
 """LangChain's embeddings, or what `Memory.open` takes; None for keyword search alone."""
 
-_FOREIGN: Final = "_llamaindex"
+RESERVED: Final = ("_llamaindex", "_langgraph")
+"""How metadata keys begin that are not the user's."""
 
 _COLUMNS: Final = ("type", "subtype", "tier", "confidence", "provenance")
 _ADDITION: Final = ("ids", "embeddings", "compute_embedding", "progress")
@@ -118,10 +120,8 @@ def to_record(document: Document, **columns: Any) -> Node:
     """
     if not isinstance(document, Document):
         raise InvalidNodeError(f"Expected documents of LangChain, got {type(document).__name__}.")
-    if reserved := [key for key in document.metadata if key.startswith(_FOREIGN)]:
-        raise InvalidNodeError(
-            f"A document has metadata under {reserved[0]!r}; keys that start with {_FOREIGN!r} are reserved."
-        )
+    if reserved := [key for key in document.metadata if key.startswith(RESERVED)]:
+        raise InvalidNodeError(f"A document has metadata under {reserved[0]!r}; that name is reserved.")
     return Node(text=document.page_content, id=document.id or "", metadata=document.metadata, **columns)
 
 
@@ -189,7 +189,7 @@ def to_search(options: Mapping[str, Any], known: type[Narrowing] = SearchOptions
 
 def from_record(record: Node) -> Document:
     """Return the document for the store's node: its text, id and metadata, nothing else."""
-    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_FOREIGN)}
+    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(RESERVED)}
     return Document(page_content=record.text, id=record.id, metadata=metadata)
 
 

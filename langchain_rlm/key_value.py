@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from langchain_core.runnables.config import ensure_config
 
-from langchain_rlm.convert import EmbeddingLike, to_memory
+from langchain_rlm.convert import RESERVED, EmbeddingLike, to_memory
 from langchain_rlm.tracing import present_turn
 from langchain_rlm.turns import Sessions
 from rlm_memory import AsyncMemory, Hit, Memory, Node
@@ -43,7 +43,6 @@ except ImportError as error:
 
 _PREFIX: Final = "langgraph:"
 _RESERVED: Final = "_langgraph"
-_FOREIGN: Final = "_llamaindex"
 _NAMESPACE: Final = Key(f"{_RESERVED}.namespace")
 _WITHIN: Final = Key(f"{_RESERVED}.within")
 _EXPIRES_AT: Final = Key(f"{_RESERVED}.expires_at")
@@ -319,7 +318,7 @@ class RLMStore(BaseStore):
             raise InvalidNamespaceError(f"Item {op.key!r} has no namespace; expected one label at least.")
         value = dict(op.value)
         for key in value:
-            if isinstance(key, str) and key.startswith((_RESERVED, _FOREIGN)):
+            if isinstance(key, str) and key.startswith(RESERVED):
                 raise InvalidNodeError(f"Item {op.key!r} has {key!r} in its value; that name is reserved.")
         return Node(
             id=id,

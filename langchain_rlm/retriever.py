@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, TypeAlias, cast
 
@@ -24,11 +26,15 @@ class SessionRetriever(BaseRetriever):
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
         """Return the documents found for a question; see LangChain's own."""
-        return super().invoke(input, with_session(config), **kwargs)
+        return super().invoke(input, with_session(config, self._named_session(kwargs)), **kwargs)
 
     async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
         """Await what `invoke` returns."""
-        return await super().ainvoke(input, with_session(config), **kwargs)
+        return await super().ainvoke(input, with_session(config, self._named_session(kwargs)), **kwargs)
+
+    @abstractmethod
+    def _named_session(self, kwargs: Mapping[str, Any]) -> str | None:
+        """Return the session that the call, or else the retriever, names."""
 
 
 class RLMRetriever(SessionRetriever):
@@ -120,6 +126,10 @@ class RLMRetriever(SessionRetriever):
             raise InvalidInputError("A retriever needs memory=, an opened Memory, or path= to open one.")
         super().__init__(**{"memory": to_memory(memory, path, embedding), **fields})
 
+    def _named_session(self, kwargs: Mapping[str, Any]) -> str | None:
+        named: str | None = kwargs.get("session_id", self.session_id)
+        return named
+
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         return traced(super()._get_ls_params(**kwargs), self.memory)
 
@@ -156,12 +166,17 @@ def session_of(run: RunManager, memory: Memory, session_id: str | None) -> str |
     return session_id or next((run.metadata[key] for key in _SESSION_KEYS if run.metadata.get(key)), None)
 
 
-def with_session(config: RunnableConfig | None) -> RunnableConfig:
-    """Return a configuration that names its session in its metadata too: what is configurable reaches no retriever."""
+def with_session(config: RunnableConfig | None, session_id: str | None) -> RunnableConfig:
+    """Return a configuration that names its session in its metadata, where retrievers and handlers find it.
+
+    That is the given session, else the one of the configuration: what is configurable reaches no retriever.
+    """
     config = ensure_config(config)
     configurable, metadata = config.get("configurable", {}), config.get("metadata", {})
-    named = {key: str(configurable[key]) for key in _SESSION_KEYS if configurable.get(key) and key not in metadata}
-    return cast("RunnableConfig", {**config, "metadata": {**named, **metadata}}) if named else config
+    named = {key: str(configurable[key]) for key in _SESSION_KEYS if configurable.get(key)} | metadata
+    if session_id is not None:
+        named["session_id"] = session_id
+    return cast("RunnableConfig", {**config, "metadata": named})
 
 
 def traced(params: LangSmithRetrieverParams, memory: Memory) -> LangSmithRetrieverParams:

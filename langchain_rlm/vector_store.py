@@ -525,6 +525,9 @@ class RLMVectorStoreRetriever(SessionRetriever, VectorStoreRetriever):
     # as_retriever(k=1) in place of search_kwargs={"k": 1} must not go unnoticed
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
+    def _named_session(self, kwargs: Mapping[str, Any]) -> str | None:
+        return {**self.search_kwargs, **kwargs}.get("session_id")
+
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         return traced(super()._get_ls_params(**kwargs), cast("RLMVectorStore", self.vectorstore).memory)
 

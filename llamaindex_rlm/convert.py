@@ -12,8 +12,9 @@ nodes of a document by index. `node` is the number of this format, and the field
 list because the store does not index what is inside lists: on 2,500 chunks with six keys of metadata each, the file has
 8 MB so, 13 MB with an object.
 
-**The rule for everybody else**: keys of the metadata that start with `_llamaindex` belong to this package. Other
-adapters hide them, and nodes with such metadata of their own are refused. A node without the entry, whoever wrote it,
+**The rule for everybody else**: keys of the metadata that start with `_llamaindex` belong to this package, and those
+that start with `_langgraph` to the store of the other one. Both hide them from what they hand out, and refuse nodes
+with such metadata of their own. A node without the entry, whoever wrote it,
 is a TextNode.
 
 What is not kept: the embedding (it is the store's vector), the bytes of media (LlamaIndex leaves them out of its JSON
@@ -45,6 +46,7 @@ from rlm_memory.errors import InvalidFilterError, InvalidNodeError, StoreCorrupt
 from rlm_memory.filters import And, Column, Comparison, Field, Filter, Key, Not, Operator, Or, parse_field, parse_filter
 
 RESERVED: Final = "_llamaindex"
+_HIDDEN: Final = (RESERVED, "_langgraph")
 """What the metadata keys of this package start with."""
 
 Filters: TypeAlias = "MetadataFilters | MetadataFilter | Filter | Mapping[str, Any] | None"
@@ -100,10 +102,8 @@ def to_record(node: BaseNode, **columns: Any) -> Node:
             "lists and dicts first; an object that an IndexNode leads to goes to the retriever's object_map."
         ) from error
     metadata = fields.pop("metadata", {})
-    if reserved := [key for key in metadata if key.startswith(RESERVED)]:
-        raise InvalidNodeError(
-            f"Node {node.node_id!r} has metadata under {reserved[0]!r}; keys that start with {RESERVED!r} are reserved."
-        )
+    if reserved := [key for key in metadata if key.startswith(_HIDDEN)]:
+        raise InvalidNodeError(f"Node {node.node_id!r} has metadata under {reserved[0]!r}; that name is reserved.")
     part = _part(node, {name: value for name, value in fields.items() if name in kind.model_fields}, metadata)
     if kind is not TextNode:
         part["class"] = kind.__name__
@@ -213,7 +213,7 @@ def from_record(record: Node) -> BaseNode:
         StoreVersionError: A newer release wrote it.
         StoreCorruptError: Its reserved metadata is not what this package writes.
     """
-    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(RESERVED)}
+    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_HIDDEN)}
     if (reserved := record.metadata.get(RESERVED)) is None:
         return TextNode(id_=record.id, text=record.text, metadata=metadata)
     try:

@@ -13,6 +13,12 @@ from support import SettableClock, WordEmbedder
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
 
+# no tests: the programs that tests start and what tests share; looked through for doctests, they would be imported,
+# also where the extra is missing that they need
+collect_ignore = [
+    str(path) for path in Path(__file__).parent.rglob("*.py") if not path.name.startswith(("test_", "conftest"))
+]
+
 
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:

@@ -29,7 +29,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
-from langchain_rlm import RLMRetriever, RLMStore, RLMVectorStore
+from langchain_rlm import RLMRetriever, RLMStore
 from rlm_memory import Memory, Node
 from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, InvalidNodeError
 from support import SettableClock, WordEmbedder
@@ -728,8 +728,8 @@ def test_a_copy_of_an_item_under_another_id_is_no_item(memory: Memory):
     """B044: what a document says of itself puts it into no namespace."""
     store = RLMStore(memory, fields=["text"], ttl={"omit_expired": True})
     store.put(("users", "ada"), "drink", {"text": "Ada drinks tea"}, ttl=1)
-    (document,) = RLMVectorStore(memory=memory).similarity_search("tea", k=1)
-    forged = {**document.metadata, "_langgraph": {**document.metadata["_langgraph"], "namespace": "users.bo"}}
+    (item,) = memory.list()
+    forged = {**item.metadata, "_langgraph": {**item.metadata["_langgraph"], "namespace": "users.bo"}}
     memory.add(["a forged tea"] * 3, ids=["x", "langgraph:users.bo", "langgraph:"], metadatas=[forged] * 3)
     plain = [Node(id="langgraph:users.bo..plain", text="no item", metadata=kept) for kept in ({}, {"_langgraph": 5})]
     memory.add(plain)

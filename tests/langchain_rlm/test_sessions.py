@@ -6,7 +6,7 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.retrievers import BaseRetriever
 
-from langchain_rlm import RLMRetriever, RLMVectorStore
+from langchain_rlm import RLMCallbackHandler, RLMRetriever, RLMVectorStore
 from rlm_memory import Memory
 
 
@@ -77,3 +77,11 @@ def test_a_handler_that_reports_to_the_memory_is_not_told_twice(memory: Memory, 
 
     retriever.invoke("tea", {"callbacks": [Reporting()], "metadata": {"session_id": "s1"}})
     assert used_by(memory, "ada") == []
+
+
+def test_the_session_of_a_retriever_holds_under_a_handler_too(memory: Memory) -> None:
+    handler = RLMCallbackHandler(memory, session_id="handler")
+    RLMRetriever(memory=memory, k=1, session_id="own").invoke("tea", {"callbacks": [handler]})
+    store = RLMVectorStore(memory=memory)
+    store.as_retriever(search_kwargs={"k": 1, "session_id": "own"}).invoke("tea", {"callbacks": [handler]})
+    assert used_by(memory, "ada") == ["own", "own"]

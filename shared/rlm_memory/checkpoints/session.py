@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from rlm_memory.checkpoints.checkpoint import RLMCheckpoint
-from rlm_memory.checkpoints.errors import OperationError
+from rlm_memory.checkpoints.errors import CheckpointNotFoundError, OperationError
 from rlm_memory.checkpoints.heap import Issue
 from rlm_memory.checkpoints.journal import Entry
 from rlm_memory.checkpoints.ledger import Ledger, price
@@ -252,18 +252,34 @@ class RLMSession:
         """`{"models": {name: {calls, input_tokens, output_tokens, cost, unpriced}}, "depths": {depth: dollars}}`."""
         return self._ledger.usage
 
-    def child(self, name: str, *, namespace: dict[str, Any] | None = None) -> RLMSession:
-        """Return a session one level deeper, with checkpoints of its own; what it costs counts here, too."""
-        child = RLMSession(
-            f"{self.session_id}/{name}",
-            store=self.store,
-            every=self.every,
-            namespace=namespace,
-            depth=self.depth + 1,
-            keep=self._keep,
-            max_events=self._max_events,
-            clock=self._clock,
-        )
+    def child(
+        self,
+        name: str,
+        *,
+        namespace: dict[str, Any] | None = None,
+        store: CheckpointStore | None = None,
+        restore: bool = False,
+    ) -> RLMSession:
+        """Return a session one level deeper, with checkpoints of its own; what it costs counts here, too.
+
+        With `restore` it is as it was at its newest sound checkpoint, if it has one. `store` is that of this session
+        unless given, with other `provided` values for instance.
+        """
+        session_id, store = f"{self.session_id}/{name}", store if store is not None else self.store
+        options: dict[str, Any] = {
+            "every": self.every,
+            "keep": self._keep,
+            "max_events": self._max_events,
+            "clock": self._clock,
+        }
+        child: RLMSession | None = None
+        if restore:
+            try:
+                child = RLMSession.restore(session_id, store=store, namespace=namespace, **options)
+            except CheckpointNotFoundError:
+                child = None
+        if child is None:
+            child = RLMSession(session_id, store=store, namespace=namespace, depth=self.depth + 1, **options)
         child._parent = self
         return child
 
