@@ -43,9 +43,7 @@ class Ledger:
         Raises:
             InvalidInputError: a number is negative or not finite.
         """
-        numbers = (input_tokens, output_tokens, cost if cost is not None else 0.0)
-        if not all(math.isfinite(number) and number >= 0 for number in numbers):
-            raise InvalidInputError(f"Expected tokens and a cost of 0 or more; got {numbers}.")
+        checked(input_tokens, output_tokens, cost)
         with self._lock:
             sums = self._models.setdefault(model, ModelUsage())
             sums.calls += 1
@@ -72,8 +70,24 @@ class Ledger:
             }
 
 
+def checked(input_tokens: int, output_tokens: int, cost: float | None) -> None:
+    """Refuse numbers that a reply cannot have.
+
+    Raises:
+        InvalidInputError: a number is negative or not finite.
+    """
+    numbers = (input_tokens, output_tokens, cost if cost is not None else 0.0)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise InvalidInputError(f"Expected tokens and a cost of 0 or more; got {numbers}.")
+
+
 def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
-    """Return the list price of a reply in US dollars, or None without the extra `prices` or for an unknown model."""
+    """Return the list price of a reply in US dollars.
+
+    It is None without the extra `prices`, for an unknown model, and for a reply whose tokens nobody has counted.
+    """
+    if not (input_tokens or output_tokens):
+        return None
     try:
         from genai_prices import Usage, calc_price
     except ImportError:

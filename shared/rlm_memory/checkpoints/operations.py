@@ -81,9 +81,9 @@ class Operations:
         return operation
 
     def finish(
-        self, id: str, status: Status, *, result: Any = None, error: str | None = None, usage: Entry | None = None
+        self, id: str, status: Status, *, result: Any = None, error: str | None = None, also: Entry | None = None
     ) -> Operation:
-        """Journal the end of an operation, on the disk before this returns.
+        """Journal the end of an operation, and what else is to be kept with it; on the disk before this returns.
 
         Raises:
             OperationError: there is no such operation, or it is finished already.
@@ -104,9 +104,7 @@ class Operations:
         entry: Entry = {"event": status, "id": id, "error": error}
         if status == "done":
             entry["result"] = to_document(result)
-        if usage is not None:
-            entry["usage"] = usage
-        self._journal.append(entry, durable=True)
+        self._journal.append({**entry, **(also or {})}, durable=True)
         return finished
 
     @property

@@ -16,8 +16,8 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 from rlm_memory.checkpoints.checkpoint import RLMCheckpoint
 from rlm_memory.checkpoints.errors import CheckpointNotFoundError, OperationError
 from rlm_memory.checkpoints.heap import Issue
-from rlm_memory.checkpoints.journal import Entry
-from rlm_memory.checkpoints.ledger import Ledger, price
+from rlm_memory.checkpoints.journal import Entry, from_document, to_document
+from rlm_memory.checkpoints.ledger import Ledger, checked, price
 from rlm_memory.checkpoints.operations import Operation, Operations
 from rlm_memory.checkpoints.placeholder import Unrestored
 from rlm_memory.checkpoints.redaction import redacted
@@ -57,6 +57,9 @@ class RLMSession:
 
     As a context manager it takes a checkpoint at the start, when the block raises (KeyboardInterrupt included), on
     SIGTERM, and at the end; one that is started and never closed takes one when the interpreter exits.
+
+    Turns, events, operations and costs may be reported from several threads. What cells do to the namespace is theirs
+    to keep apart from a checkpoint.
     """
 
     def __init__(
@@ -107,19 +110,28 @@ class RLMSession:
 
     # Turns
 
-    def end_turn(self) -> RLMCheckpoint | None:
-        """Count a turn and, every `every` turns and when a limit is passed, return the checkpoint that was taken."""
-        self.turn += 1
-        self._operations.new_turn(self.turn)
-        if not self._operations.finished_before:  # else a later checkpoint still needs what the journal has of them
-            self._turn_position = self._journal.position
-        if self._time_limit is not None and time.monotonic() - self._began > self._time_limit:
-            reached = self._reach("time")
-            if reached is not None:
-                return reached
-        if self.every and self.turn % self.every == 0 and self._saved_turn != self.turn:
-            return self.checkpoint(reason="turn")
-        return None
+    def end_turn(self, event: Mapping[str, Any] | None = None) -> RLMCheckpoint | None:
+        """Count a turn and, every `every` turns and when a limit is passed, return the checkpoint that was taken.
+
+        A turn that ends with an `event` is over for good: both are journalled, and a crash before the next checkpoint
+        takes neither back. So it is for agents whose steps are kept elsewhere; those that run the turns since the
+        checkpoint again, as a REPL does, end them without.
+        """
+        with self._saving:
+            kept = None if event is None else self._remember(event)
+            self.turn += 1
+            self._operations.new_turn(self.turn)
+            if kept is not None:
+                self._journal.append({"event": "turn", "turn": self.turn, "record": to_document(kept)}, durable=True)
+            if not self._operations.finished_before:  # else a later checkpoint still needs what the journal has of them
+                self._turn_position = self._journal.position
+            if self._time_limit is not None and time.monotonic() - self._began > self._time_limit:
+                reached = self._reach("time")
+                if reached is not None:
+                    return reached
+            if self.every and self.turn % self.every == 0 and self._saved_turn != self.turn:
+                return self.checkpoint(reason="turn")
+            return None
 
     def checkpoint(self, *, reason: str = "manual") -> RLMCheckpoint:
         """Save the state as it is now and return the checkpoint; its `issues` say what could not be saved.
@@ -157,10 +169,15 @@ class RLMSession:
                 self.store.prune(self.session_id, keep=self._keep)
             return checkpoint
 
-    def record(self, event: Mapping[str, Any]) -> None:
-        """Add an event to the trajectory, with its turn and time and without secrets; the oldest make room."""
-        self.trajectory_events.append({"turn": self.turn, "at": self._clock().isoformat(), **redacted(dict(event))})
-        del self.trajectory_events[: max(0, len(self.trajectory_events) - self._max_events)]
+    def record(self, event: Mapping[str, Any], *, journal: bool = False) -> None:
+        """Add an event to the trajectory, with its turn and time and without secrets; the oldest make room.
+
+        With `journal` it outlives a crash before the next checkpoint.
+        """
+        with self._saving:
+            kept = self._remember(event)
+            if journal:
+                self._journal.append({"event": "record", "record": to_document(kept)}, durable=False)
 
     def record_cell(self, source: str, *, error: BaseException | None = None) -> None:
         """Keep the text of a cell that was executed in the namespace: functions and classes come back by it.
@@ -180,28 +197,36 @@ class RLMSession:
         return self._operations.begin(kind, payload, self.turn, idempotent=idempotent).id
 
     def complete_operation(
-        self, id: str, result: Any = None, *, usage: tuple[str, int, int, float | None] | None = None
+        self,
+        id: str,
+        result: Any = None,
+        *,
+        usage: tuple[str, int, int, float | None] | None = None,
+        event: Mapping[str, Any] | None = None,
     ) -> None:
         """Journal that a call ended; when this returns it is on the disk.
 
-        `usage` is (model, input tokens, output tokens, cost): given here, it is journalled together with the result, so
-        that a crash cannot keep one without the other.
+        `usage` is (model, input tokens, output tokens, cost), and `event` one for the trajectory: given here, they are
+        journalled together with the result, so that a crash cannot keep one without the other.
 
         Raises:
             OperationError: there is no such operation, or it is finished already.
+            InvalidInputError: a number of the usage is negative or not finite.
         """
         entry = self._priced(*usage) if usage is not None else None
-        self._operations.finish(id, "done", result=result, usage=entry)
-        if entry is not None:
-            self._charge(entry)
+        with self._saving:
+            self._operations.finish(id, "done", result=result, also=self._noted(entry, event))
+            if entry is not None:
+                self._charge(entry)
 
-    def fail_operation(self, id: str, error: BaseException | str) -> None:
-        """Journal that a call failed: it may be made again.
+    def fail_operation(self, id: str, error: BaseException | str, *, event: Mapping[str, Any] | None = None) -> None:
+        """Journal that a call failed: it may be made again. `event` is one for the trajectory, journalled with it.
 
         Raises:
             OperationError: there is no such operation, or it is finished already.
         """
-        self._operations.finish(id, "failed", error=str(error))
+        with self._saving:
+            self._operations.finish(id, "failed", error=str(error), also=self._noted(None, event))
 
     def call(self, kind: str, payload: Any, function: Callable[[], Result], *, idempotent: bool = True) -> Result:
         """Return what the function returns, or what it returned in a process that was killed since.
@@ -237,10 +262,15 @@ class RLMSession:
     # Costs
 
     def add_usage(self, model: str, input_tokens: int, output_tokens: int, cost: float | None = None) -> None:
-        """Add a reply of a model; without `cost` in US dollars, its list price counts if `genai-prices` knows it."""
+        """Add a reply of a model; without `cost` in US dollars, its list price counts if `genai-prices` knows it.
+
+        Raises:
+            InvalidInputError: a number is negative or not finite.
+        """
         entry = self._priced(model, input_tokens, output_tokens, cost)
-        self._journal.append({"event": "usage", "usage": entry}, durable=False)
-        self._charge(entry)
+        with self._saving:
+            self._journal.append({"event": "usage", "usage": entry}, durable=False)
+            self._charge(entry)
 
     @property
     def cost_so_far(self) -> float:
@@ -396,6 +426,11 @@ class RLMSession:
         for entry in self._journal.entries(after=positions["usage"]):
             if isinstance(entry.get("usage"), dict):
                 self._ledger.add(**entry["usage"])
+            if "record" in entry:
+                self._append(from_document(entry["record"]))
+            if entry.get("event") == "turn":
+                self.turn = entry["turn"]
+                self._operations.new_turn(self.turn)
 
     # Being stopped
 
@@ -447,7 +482,24 @@ class RLMSession:
         self.record({"type": "limit", "limit": limit})
         return self.checkpoint(reason=limit)
 
+    def _remember(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {"turn": self.turn, "at": self._clock().isoformat(), **redacted(dict(event))}
+        self._append(kept)
+        return kept
+
+    def _append(self, event: dict[str, Any]) -> None:
+        self.trajectory_events.append(event)
+        del self.trajectory_events[: max(0, len(self.trajectory_events) - self._max_events)]
+
+    def _noted(self, usage: Entry | None, event: Mapping[str, Any] | None) -> Entry:
+        """Return what is journalled with the end of an operation."""
+        return {
+            **({} if usage is None else {"usage": usage}),
+            **({} if event is None else {"record": to_document(self._remember(event))}),
+        }
+
     def _priced(self, model: str, input_tokens: int, output_tokens: int, cost: float | None) -> Entry:
+        checked(input_tokens, output_tokens, cost)  # before it is journalled: it would be refused at each restoring
         known = cost if cost is not None else price(model, input_tokens, output_tokens)
         return {
             "model": model,
@@ -460,8 +512,9 @@ class RLMSession:
     def _charge(self, entry: Entry) -> None:
         self._ledger.add(**entry)
         if self._parent is not None:
-            self._parent._journal.append({"event": "usage", "usage": entry}, durable=False)
-            self._parent._charge(entry)
+            with self._parent._saving:
+                self._parent._journal.append({"event": "usage", "usage": entry}, durable=False)
+                self._parent._charge(entry)
         if self._budget is not None and self._ledger.total > self._budget:
             self._reach("budget")
 

@@ -234,7 +234,12 @@ class CheckpointStore:
             session_id=session_id,
             parent_id=checkpoint.checkpoint_id,
             checkpoint_id=os.urandom(16).hex(),
-            metadata={**checkpoint.metadata, "forked_from": checkpoint.session_id},
+            # its journal begins here, and has nothing of the other one's
+            metadata={
+                **checkpoint.metadata,
+                "forked_from": checkpoint.session_id,
+                "journal": {"turn": 0, "usage": 0},
+            },
         )
         self.put(fork)
         return fork
