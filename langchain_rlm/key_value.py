@@ -16,10 +16,10 @@ from langchain_core.runnables.config import ensure_config
 
 from langchain_rlm.convert import RESERVED, EmbeddingLike, to_memory
 from langchain_rlm.tracing import present_turn
-from langchain_rlm.turns import Sessions
 from rlm_memory import AsyncMemory, Hit, Memory, Node
 from rlm_memory.errors import InvalidInputError, InvalidNodeError, MissingExtraError
 from rlm_memory.filters import And, Comparison, Filter, Key, Operator, parse_filter
+from rlm_memory.turns import Sessions
 
 try:
     from langgraph.store.base import (

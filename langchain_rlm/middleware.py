@@ -14,11 +14,11 @@ from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
 from langchain_rlm.tracing import present_turn, verdict
-from langchain_rlm.turns import Sessions, Turn
 from rlm_memory import Memory, Node
 from rlm_memory.embedding import estimate_tokens
 from rlm_memory.errors import InvalidInputError, MissingExtraError, RLMError
 from rlm_memory.filters import And, Column, Comparison, Filter, Key, Operator
+from rlm_memory.turns import Sessions, Turn
 
 try:
     from langchain.agents.middleware.types import (

@@ -16,9 +16,9 @@ from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, 
 from langchain_core.documents import Document
 from langchain_core.runnables.config import ensure_config
 
-from langchain_rlm.turns import Sessions, Turn
 from rlm_memory import Memory
 from rlm_memory.errors import InvalidInputError
+from rlm_memory.turns import Sessions, Turn
 
 _REMEMBERED: Final = 10_000
 

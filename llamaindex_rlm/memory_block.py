@@ -18,11 +18,11 @@ from llama_index.core.memory import Memory as ChatMemory
 from llama_index.core.utils import get_tokenizer
 
 from llamaindex_rlm.tracing import Tracking, tracking_of
-from llamaindex_rlm.turns import Turn
 from rlm_memory import AsyncMemory, Hit, Memory, Node, PromotionDecision
 from rlm_memory.errors import EmbeddingError, InvalidInputError, RLMError
 from rlm_memory.filters import And, Column, Comparison, Filter, Key, Operator
 from rlm_memory.records import NODE_TYPES, NodeType, Tier
+from rlm_memory.turns import Turn
 
 Scope: TypeAlias = "Mapping[str, str | int | float | bool]"
 Facts: TypeAlias = "Iterable[str | Node]"

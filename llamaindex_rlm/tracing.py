@@ -32,9 +32,9 @@ from llama_index_instrumentation.dispatcher import active_instrument_tags
 from workflows.errors import WorkflowCancelledByUser
 
 from llamaindex_rlm.streams import awatched, watched
-from llamaindex_rlm.turns import Sessions, Turn
 from rlm_memory import Memory
 from rlm_memory.errors import InvalidInputError, StoreError
+from rlm_memory.turns import Sessions, Turn, named_session
 
 _REMEMBERED: Final = 10_000
 """How many spans and runs are remembered, of those that go on and of those that ended."""
@@ -182,7 +182,7 @@ class Tracking:
                     return
             root = self._root_of(span, tags) or self._new_root(span_id, None, tags)
         if ids:
-            self._turn(root, _session_id(tags) or _session_id(root.tags) or default).record_access(ids)
+            self._turn(root, named_session(tags, root.tags) or default).record_access(ids)
 
     def present(self, session_id: str) -> Turn | None:
         """Return the turn of a session that the present span is in, None outside of any that is known."""
@@ -193,7 +193,7 @@ class Tracking:
 
     def new_turn(self, session_id: str) -> Turn:
         """Return a turn of a session that no run is known of."""
-        return self._sessions.turn(session_id, uuid.uuid4().hex)
+        return self._sessions.turn(session_id)
 
     def _root_of(self, span: _Span | None, tags: Mapping[str, Any]) -> _Root | None:
         if span is not None:
@@ -438,12 +438,6 @@ def _logged() -> Iterator[None]:
         _logger.error("What happened in a run could not be reported to the memory: %s", error)
     except Exception:
         _logger.exception("What happened in a run could not be reported to the memory.")
-
-
-def _session_id(tags: Mapping[str, Any]) -> str | None:
-    # an id may be a number or a UUID: 1 and "1" are one session
-    found = tags.get("session_id")
-    return None if found in (None, "") else str(found)
 
 
 def _shorten(remembered: dict[Any, Any]) -> None:

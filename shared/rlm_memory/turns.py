@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlm_memory import Hit, Memory, Node, Session
+from rlm_memory.memory import Memory
+from rlm_memory.records import Hit, Node
+from rlm_memory.sessions import Session
 
 _REMEMBERED: Final = 256
 
@@ -28,8 +30,12 @@ class Turn:
         self.session.record(found, turn=self.number, run_id=self.run_id)
 
     def record_access(self, ids: Sequence[str]) -> None:
-        """Report nodes by their ids; unknown ids are passed over."""
+        """Report nodes by their ids; unknown ids are passed over. It waits for nobody."""
         self.session.record_access(ids, turn=self.number, run_id=self.run_id)
+
+    def record_outcome(self, success: bool) -> None:
+        """Report whether what was found in this turn has served; it waits for nobody."""
+        self.session.record_outcome(success, run_id=self.run_id)
 
     def judge(self, success: bool) -> int:
         """Tell whether what was found in this turn has served; return how many nodes the outcome was attached to."""
@@ -45,7 +51,7 @@ class Turn:
 class Sessions:
     """The sessions of one memory that somebody reports to, by their names. Thread-safe."""
 
-    def __init__(self, memory: Memory, session_id: str | None) -> None:
+    def __init__(self, memory: Memory, session_id: str | None = None) -> None:
         """Report to this session, or to those that the runs name.
 
         Args:
@@ -69,7 +75,7 @@ class Sessions:
         It is the `session_id` of one of the places, else the one that was given here, else a `thread_id`; where there
         is none of these, it is one of this object's own.
         """
-        return _find("session_id", places) or self._given or _find("thread_id", places) or self._own
+        return named_session(*places) or self._given or _find("thread_id", places) or self._own
 
     def get(self, session_id: str) -> Session:
         """Return the session, the same object as before while it is remembered: it counts the turns."""
@@ -85,6 +91,11 @@ class Sessions:
         """Return a turn of a session, a new one unless its number is given."""
         session = self.get(session_id)
         return Turn(session, session.next_turn() if number is None else number, run_id or uuid.uuid4().hex)
+
+
+def named_session(*places: Mapping[str, Any]) -> str | None:
+    """Return the `session_id` of the first of these places that has one, as a text."""
+    return _find("session_id", places)
 
 
 def _find(key: str, places: Sequence[Mapping[str, Any]]) -> str | None:
