@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_memory.checkpoints.redaction import REDACTED, abridged, redacted
+from rlm_memory.checkpoints.redaction import REDACTED, abridge, abridged, redacted
 
 KEY = "sk-proj-" + "aB3" * 12
 PLAIN = "correct horse"  # by its form it is no secret
@@ -97,6 +97,27 @@ def test_whatever_is_said_is_plain_and_saying_it_again_changes_nothing(value: An
     said = abridged(value)
     json.dumps(said)
     assert redacted(said) == said
+
+
+@given(VALUES)
+def test_what_is_said_to_be_whole_is(value: Any) -> None:
+    said, whole = abridge(value)
+    assert not whole or said == value
+
+
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [
+        ({"a": [1, "b", None]}, True),
+        ((1,), False),
+        ({1: "a"}, False),
+        ({"token": "a"}, False),
+        (["x" * 3000], False),
+        (Thing(), False),
+    ],
+)
+def test_what_was_cut_hidden_or_changed_is_not_whole(value: Any, whole: bool) -> None:
+    assert abridge(value)[1] is whole
 
 
 @pytest.mark.parametrize(

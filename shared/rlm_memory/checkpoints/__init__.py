@@ -23,8 +23,10 @@ from rlm_memory.checkpoints.journal import Journal
 from rlm_memory.checkpoints.migrations import FORMAT_VERSION, register_migration
 from rlm_memory.checkpoints.operations import Operation
 from rlm_memory.checkpoints.placeholder import Unrestored
+from rlm_memory.checkpoints.recorder import Recorder, recorder_of
 from rlm_memory.checkpoints.session import Resumption, RLMSession
 from rlm_memory.checkpoints.store import CheckpointInfo, CheckpointStore, Finding
+from rlm_memory.checkpoints.usage import Usage, usage_of
 from rlm_memory.checkpoints.values import dumps, loads
 
 __all__ = [
@@ -47,11 +49,15 @@ __all__ = [
     "OperationError",
     "RLMCheckpoint",
     "RLMSession",
+    "Recorder",
     "Resumption",
     "Unrestored",
     "UnrestoredValueError",
     "UnsavableValueError",
+    "Usage",
     "dumps",
     "loads",
+    "recorder_of",
     "register_migration",
+    "usage_of",
 ]

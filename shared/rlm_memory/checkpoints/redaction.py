@@ -64,7 +64,13 @@ def abridged(value: Any, describe: Callable[[Any], Any] | None = None) -> Any:
     Texts and containers are cut, and say so. `describe` tells what else there is of an object, as plain data, or
     returns None; without it an object is its class's name in angle brackets.
     """
-    return _Abridgement(describe).of(value, _DEPTH)
+    return abridge(value, describe)[0]
+
+
+def abridge(value: Any, describe: Callable[[Any], Any] | None = None) -> tuple[Any, bool]:
+    """Return what `abridged` does, and whether it is the whole value: nothing was cut, hidden or only described."""
+    abridgement = _Abridgement(describe)
+    return abridgement.of(value, _DEPTH), abridgement.whole
 
 
 class _Abridgement:
@@ -73,9 +79,11 @@ class _Abridgement:
     def __init__(self, describe: Callable[[Any], Any] | None) -> None:
         self._describe = describe
         self._left = _BUDGET
+        self.whole = True
 
     def of(self, value: Any, depth: int) -> Any:
         if self._left <= 0:
+            self.whole = False
             return "…"
         match value:
             case None | bool() | float():
@@ -87,13 +95,18 @@ class _Abridgement:
             case str():
                 return self._text(value)
             case bytes() | bytearray() | memoryview():
+                self.whole = False
                 return self._text(f"<{len(value)} bytes>")
             case Mapping() | list() | tuple() | set() | frozenset() if depth == 0:
+                self.whole = False
                 return self._text(f"<{type(value).__name__} of {len(value)}>")
             case Mapping():
+                self.whole &= type(value) is dict
                 return self._mapping(value, depth)
             case list() | tuple() | set() | frozenset():
+                self.whole &= type(value) is list
                 return self._sequence(list(value), depth)
+        self.whole = False
         described = None if self._describe is None or depth == 0 else self._describe(value)
         return self._text(f"<{type(value).__name__}>") if described is None else self.of(described, depth - 1)
 
@@ -101,9 +114,11 @@ class _Abridgement:
         """Cut a text where no secret is half seen: what is looked through is longer than what is kept."""
         kept = min(_TEXT, self._left)
         if len(text) <= kept:
-            whole = _without_secrets(text)
-            self._left -= len(whole)
-            return whole
+            said = _without_secrets(text)
+            self.whole &= said == text
+            self._left -= len(said)
+            return said
+        self.whole = False
         looked_through = text[: kept + _MARGIN]
         clean = _without_secrets(looked_through)
         if len(looked_through) < len(text):
@@ -116,19 +131,24 @@ class _Abridgement:
         said: dict[str, Any] = {}
         for key, each in value.items():
             if len(said) == _ITEMS or self._left <= 0:
+                self.whole = False
                 said["…"] = f"{len(value) - len(said)} more"
                 break
             name = self._text(key if isinstance(key, str) else str(key) if isinstance(key, int) else type(key).__name__)
-            said[name] = REDACTED if _hides(value, key) else self.of(each, depth - 1)
+            hidden = _hides(value, key)
+            self.whole &= isinstance(key, str) and not hidden
+            said[name] = REDACTED if hidden else self.of(each, depth - 1)
         return said
 
     def _sequence(self, value: list[Any], depth: int) -> list[Any]:
         match value:
             case [str(name), _] if _KEYS.search(name):
+                self.whole = False
                 return [self._text(name), REDACTED]
         said = []
         for place, each in enumerate(value):
             if place == _ITEMS or self._left <= 0:
+                self.whole = False
                 said.append(f"… {len(value) - place} more")
                 break
             said.append(self.of(each, depth - 1))

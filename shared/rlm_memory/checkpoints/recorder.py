@@ -1,0 +1,268 @@
+"""What the hooks of a framework tell a session of the runs that they see: turns, calls, usage, and how each has ended.
+
+A run is a tree of steps, of which the hooks tell the beginning and the end. Its root is a turn of the session. A call
+of a model or of a tool is an operation: it is in the journal before it is made, so that a process that dies leaves word
+of what was pending. Each run, call, search and interrupt is an event of the trajectory:
+
+    {"type": "run", "status": "started", "run_id", "name", "input"}
+    {"type": "run", "status": …, "run_id", "name", "output" | "error", "seconds"}
+    {"type": "model" | "tool", "status": …, "run_id", "name", "input", "output" | "error", "seconds", "usage"}
+    {"type": "retrieval", "run_id", …}   {"type": "interrupt" | "resume", "run_id", …}
+
+A status is "done", "failed", "cancelled" or "interrupted". What an event says of a value is abridged, see `redaction`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from rlm_memory.checkpoints.checkpoint import RLMCheckpoint
+from rlm_memory.checkpoints.redaction import abridge, abridged
+from rlm_memory.checkpoints.session import RLMSession
+from rlm_memory.checkpoints.usage import Usage
+
+Kind = Literal["model", "tool"]
+RunStatus = Literal["done", "failed", "cancelled", "interrupted"]
+Describe = Callable[[Any], Any]
+"""Tells what there is of an object of the framework's, as plain data, or None."""
+
+_REMEMBERED: Final = 10_000
+"""How many steps and how many calls are remembered that have not ended; the oldest are then given up."""
+
+
+@dataclass(slots=True)
+class _Run:
+    id: str
+    name: str
+    began: float
+    interrupted: bool = False
+    saved: bool = False
+
+
+@dataclass(slots=True)
+class _Step:
+    id: str
+    run: _Run
+    outer: _Step | None
+    owner: int | None
+
+
+@dataclass(slots=True)
+class _Call:
+    run: _Run
+    kind: Kind
+    name: str
+    input: Any
+    is_part: bool  # of another call, which is the one that counts
+    operation: str | None = None
+    began: float = field(default_factory=time.monotonic)
+
+
+class Recorder:
+    """Writes down in a session what hooks see of runs; they may tell it from several threads.
+
+    It raises what the session raises: to keep that from the run is up to the hooks.
+    """
+
+    def __init__(self, session: RLMSession) -> None:
+        self.session = session
+        self._lock = threading.Lock()
+        self._steps: dict[str, _Step] = {}
+        self._calls: dict[str, _Call] = {}
+
+    def watches(self, id: str) -> bool:
+        """Return whether a step has begun here and has not ended."""
+        return id in self._steps
+
+    # Steps
+
+    def start(
+        self,
+        id: str,
+        parent_id: str | None = None,
+        *,
+        name: str = "",
+        input: Any = None,
+        owner: object = None,
+        describe: Describe | None = None,
+    ) -> None:
+        """Tell that a step begins; one whose parent is not known is the root of a run.
+
+        Args:
+            id: The step.
+            parent_id: The one that it is a part of.
+            name: What runs.
+            input: What a run is given; of other steps nothing is kept.
+            owner: The object whose method the step is, if it may call methods of its own that are steps, too: a call
+                within a call of the same owner is a part of it.
+            describe: Tells what there is of the objects in the input.
+        """
+        with self._lock:
+            if id in self._steps:
+                return
+            outer = None if parent_id is None else self._steps.get(parent_id)
+            run = outer.run if outer is not None else _Run(id, name, time.monotonic())
+            self._steps[id] = _Step(id, run, outer, None if owner is None else builtins.id(owner))
+            while len(self._steps) > _REMEMBERED:
+                del self._steps[next(iter(self._steps))]
+        if outer is None:
+            event = {"type": "run", "status": "started", "run_id": id, "name": name}
+            self.session.record({**event, "input": abridged(input, describe)}, journal=True)
+
+    def stop(
+        self,
+        id: str,
+        status: RunStatus = "done",
+        *,
+        output: Any = None,
+        error: BaseException | None = None,
+        describe: Describe | None = None,
+    ) -> RLMCheckpoint | None:
+        """Tell that a step has ended; return the checkpoint that was taken, if any was.
+
+        The end of a run is a turn, and after an error a checkpoint. A run that was interrupted, in whatever part of it,
+        is saved and is no turn: it goes on as another run, whose end is one.
+        """
+        with self._lock:
+            if (step := self._steps.pop(id, None)) is None:
+                return None
+            run, is_run = step.run, step.run.id == id
+            run.interrupted |= status == "interrupted"
+            given_up = [] if status == "done" else [id]
+            if is_run and status in ("failed", "cancelled"):
+                given_up += [each for each, call in self._calls.items() if call.run is run]
+        for each in given_up:
+            self.finish(each, status=status, error=error)
+        if not is_run:
+            return None
+        if run.interrupted and status == "done":
+            status = "interrupted"
+        event = {"type": "run", "status": status, "run_id": id, "name": run.name, "seconds": _since(run.began)}
+        event |= {"output": abridged(output, describe)} if error is None else {"error": _message(error)}
+        if status == "interrupted":
+            self.session.record(event, journal=True)
+            return None if run.saved else self.session.checkpoint(reason="interrupt")
+        saved = self.session.end_turn(event)
+        if saved is None and status == "failed":
+            saved = self.session.checkpoint(reason="error")
+        elif saved is None and isinstance(error, KeyboardInterrupt | SystemExit):
+            saved = self.session.checkpoint(reason=type(error).__name__)
+        return saved
+
+    def note(self, id: str | None, type: str, **what: Any) -> None:
+        """Tell of something else that happened in a step, in words of its own."""
+        self.session.record({"type": type, "run_id": self._run_id(id), **abridged(what)}, journal=True)
+
+    def interrupt(self, id: str | None, *, describe: Describe | None = None, **what: Any) -> RLMCheckpoint | None:
+        """Tell that a run waits for somebody; return the checkpoint that is taken, once in a run."""
+        with self._lock:
+            step = None if id is None else self._steps.get(id)
+            is_saved = step is not None and step.run.saved
+            if step is not None:
+                step.run.interrupted = step.run.saved = True
+        event = {"type": "interrupt", "run_id": self._run_id(id), **abridged(what, describe)}
+        self.session.record(event, journal=True)
+        return None if is_saved else self.session.checkpoint(reason="interrupt")
+
+    # Calls
+
+    def begin(
+        self,
+        id: str,
+        kind: Kind,
+        name: str,
+        input: Any,
+        *,
+        idempotent: bool,
+        describe: Describe | None = None,
+    ) -> None:
+        """Tell that a step calls a model or a tool; when this returns, a crash leaves it as pending.
+
+        Its kind as an operation is "model NAME" or "tool NAME", and its payload the input as far as it can be written
+        down. One whose payload is not the whole input is not idempotent: nobody could make the same call by it.
+        """
+        said, whole = abridge(input, describe)
+        with self._lock:
+            step = self._steps.get(id)
+            if step is None or id in self._calls:
+                return
+            call = self._calls[id] = _Call(step.run, kind, name, said, self._is_part(step, kind))
+            old = [next(iter(self._calls))] if len(self._calls) > _REMEMBERED else []
+        for each in old:
+            self.finish(each, status="cancelled")
+        if not call.is_part:
+            safe = idempotent and (whole or kind == "model")
+            call.operation = self.session.begin_operation(f"{kind} {name}", said, idempotent=safe)
+
+    def finish(
+        self,
+        id: str,
+        status: RunStatus = "done",
+        *,
+        output: Any = None,
+        usage: Usage | None = None,
+        error: BaseException | str | None = None,
+        describe: Describe | None = None,
+    ) -> None:
+        """Tell that the call of a step has ended, and what it has cost; a call that nobody has begun costs the same."""
+        with self._lock:
+            call = self._calls.pop(id, None)
+        if call is not None and call.is_part:
+            return
+        if call is None or call.operation is None:
+            if usage is not None:
+                self.session.add_usage(*usage)
+            return
+        event: dict[str, Any] = {"type": call.kind, "status": status, "run_id": call.run.id, "name": call.name}
+        event |= {"input": call.input, "seconds": _since(call.began)}
+        if usage is not None:
+            event["usage"] = usage._asdict()
+        if status == "done":
+            result = abridged(output, describe)
+            self.session.complete_operation(call.operation, result, usage=usage, event={**event, "output": result})
+            return
+        said = _message(error) if error is not None else status
+        if usage is not None:
+            self.session.add_usage(*usage)
+        self.session.fail_operation(call.operation, said, event={**event, "error": said})
+
+    def _is_part(self, step: _Step, kind: Kind) -> bool:
+        """Return whether a call of the same kind and owner is around a step."""
+        outer = step.outer
+        while step.owner is not None and outer is not None:
+            call = self._calls.get(outer.id)
+            if call is not None and call.kind == kind and outer.owner == step.owner:
+                return True
+            outer = outer.outer
+        return False
+
+    def _run_id(self, id: str | None) -> str | None:
+        step = None if id is None else self._steps.get(id)
+        return id if step is None else step.run.id
+
+
+_recorders: weakref.WeakValueDictionary[int, Recorder] = weakref.WeakValueDictionary()
+_recorders_lock = threading.Lock()
+
+
+def recorder_of(session: RLMSession) -> Recorder:
+    """Return the recorder of a session: one for all hooks that tell it of runs, for as long as one of them lives."""
+    with _recorders_lock:
+        recorder = _recorders.get(id(session))  # its session lives as long as it does: no other one can have that id
+        if recorder is None:
+            recorder = _recorders[id(session)] = Recorder(session)
+        return recorder
+
+
+def _message(error: BaseException | str) -> Any:
+    return abridged(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
