@@ -9,11 +9,11 @@ from typing import Final
 import apsw
 import numpy as np
 
+from rlm_memory.engines.rows import entry_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.filters import SQLValue, field_rows
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
-from rlm_memory.engines.sqlite.ledger import entry_of
 from rlm_memory.engines.sqlite.threads import thread_problems
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout, read_vectors
 from rlm_memory.keywords import segment

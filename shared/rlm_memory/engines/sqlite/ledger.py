@@ -10,15 +10,15 @@ from typing import Any
 
 import apsw
 
+from rlm_memory.engines.rows import conditions_of, entry_of, node_of, session_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.journal import AccessJournal
-from rlm_memory.engines.sqlite.rows import moment_or_none, node_of
 from rlm_memory.errors import StoreBusyError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
-from rlm_memory.records import Access, Condition, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
+from rlm_memory.records import Access, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
 from rlm_memory.times import milliseconds, moment
 
 
@@ -154,7 +154,7 @@ class SQLiteLedger:
     def session(self, session_id: str) -> SessionRecord | None:
         with self._database.reading() as connection:
             row = self._session_row(connection, session_id)
-        return None if row is None else _session_of(row)
+        return None if row is None else session_of(row)
 
     def _session_row(self, connection: apsw.Connection, session_id: str) -> Any:
         return row_of(connection, statements.SELECT_SESSION, (self._number(connection), session_id))
@@ -162,7 +162,7 @@ class SQLiteLedger:
     def sessions(self, *, limit: int) -> list[SessionRecord]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.LIST_SESSIONS, (self._number(connection), limit))
-        return [_session_of(row) for row in rows]
+        return [session_of(row) for row in rows]
 
     def idle_sessions(self, before_ms: int) -> list[str]:
         with self._database.reading() as connection:
@@ -294,12 +294,11 @@ class SQLiteLedger:
             _, head, last = row_of(connection, statements.SELECT_LOG_HEAD, (number,))
             previous, sequence = head or chain_start(self._namespace), (last or 0) + 1
             hashed = entry_hash(previous, sequence, decision)
-            conditions = json.dumps([[c.name, c.found, c.required, c.holds] for c in decision.conditions])
             connection.execute(
                 statements.INSERT_LOG_ENTRY,
                 (
                     sequence, number, decision.node_id, decision.from_tier, decision.to_tier, decision.rule,
-                    decision.moved, decision.actor, decision.reason, conditions, decision.session_id,
+                    decision.moved, decision.actor, decision.reason, conditions_of(decision), decision.session_id,
                     milliseconds(decision.at), previous, hashed,
                 ),
             )  # fmt: skip
@@ -314,37 +313,3 @@ class SQLiteLedger:
         with self._database.reading() as connection:
             values = (self._number(connection), decision.node_id, decision.session_id, decision.rule)
             return row_of(connection, statements.SELECT_REFUSAL, values) is not None
-
-
-def entry_of(row: Any) -> LogEntry:
-    """Return the entry of a row of `statements.SELECT_LOG`."""
-    (sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, previous,
-     hashed) = row  # fmt: skip
-    return LogEntry(
-        sequence=sequence,
-        decision=PromotionDecision(
-            node_id=node_id,
-            from_tier=from_tier,
-            to_tier=to_tier,
-            rule=rule,
-            moved=bool(moved),
-            actor=actor,
-            reason=reason,
-            conditions=tuple(Condition(*condition) for condition in json.loads(conditions)),
-            session_id=session_id,
-            at=moment(at),
-        ),
-        previous_hash=previous,
-        hash=hashed,
-    )
-
-
-def _session_of(row: Any) -> SessionRecord:
-    _, id, started_at, last_active, ended_at, turn = row
-    return SessionRecord(
-        id=id,
-        started_at=moment(started_at),
-        last_active=moment(last_active),
-        ended_at=moment_or_none(ended_at),
-        turn=turn,
-    )

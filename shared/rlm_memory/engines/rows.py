@@ -1,0 +1,85 @@
+"""Rows of a database as the values they stand for, the same on every engine that keeps metadata as JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from rlm_memory.records import Condition, LogEntry, Node, PromotionDecision, SessionRecord
+from rlm_memory.times import moment
+
+
+def node_of(row: Any, namespace: str) -> Node:
+    """Return the node of a row.
+
+    Its columns: id, type, subtype, tier, confidence, provenance, created_at, updated_at, last_accessed, access_count,
+    pinned, metadata, text.
+    """
+    (id, type, subtype, tier, confidence, provenance, created_at, updated_at, last_accessed, access_count, pinned,
+     metadata, text) = row  # fmt: skip
+    return Node(
+        text=text,
+        id=id,
+        type=type,
+        subtype=subtype,
+        tier=tier,
+        confidence=confidence,
+        provenance=provenance,
+        metadata=json.loads(metadata),
+        namespace=namespace,
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+        last_accessed=moment_or_none(last_accessed),
+        access_count=access_count,
+        pinned=bool(pinned),
+    )
+
+
+def entry_of(row: Any) -> LogEntry:
+    """Return the log entry of a row.
+
+    Its columns: sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at,
+    previous_hash, hash.
+    """
+    (sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, previous,
+     hashed) = row  # fmt: skip
+    return LogEntry(
+        sequence=sequence,
+        decision=PromotionDecision(
+            node_id=node_id,
+            from_tier=from_tier,
+            to_tier=to_tier,
+            rule=rule,
+            moved=bool(moved),
+            actor=actor,
+            reason=reason,
+            conditions=tuple(Condition(*condition) for condition in json.loads(conditions)),
+            session_id=session_id,
+            at=moment(at),
+        ),
+        previous_hash=previous,
+        hash=hashed,
+    )
+
+
+def conditions_of(decision: PromotionDecision) -> str:
+    """Return the evidence of a decision as the JSON that `entry_of` reads."""
+    return json.dumps([[c.name, c.found, c.required, c.holds] for c in decision.conditions])
+
+
+def session_of(row: Any) -> SessionRecord:
+    """Return the session of a row: its number, id, started_at, last_active, ended_at, turn."""
+    _, id, started_at, last_active, ended_at, turn = row
+    return SessionRecord(
+        id=id,
+        started_at=moment(started_at),
+        last_active=moment(last_active),
+        ended_at=moment_or_none(ended_at),
+        turn=turn,
+    )
+
+
+def moment_or_none(ms: int | None) -> datetime | None:
+    """Return the moment of a column that may be NULL."""
+    return None if ms is None else moment(ms)
