@@ -169,6 +169,11 @@ class RLMSession:
                 self.store.prune(self.session_id, keep=self._keep)
             return checkpoint
 
+    @property
+    def last_checkpoint(self) -> str | None:
+        """The id of the newest checkpoint that this session has taken or was restored from, None if there is none."""
+        return self._last_checkpoint
+
     def record(self, event: Mapping[str, Any], *, journal: bool = False) -> None:
         """Add an event to the trajectory, with its turn and time and without secrets; the oldest make room.
 
