@@ -18,6 +18,7 @@ from langchain_rlm.vector_store import RLMVectorStore
 
 if TYPE_CHECKING:
     from langchain_rlm.checkpoints import RLMSaver
+    from langchain_rlm.graph_tracing import RLMGraphCallbackHandler
     from langchain_rlm.key_value import RLMStore
     from langchain_rlm.middleware import RLMMemoryMiddleware
     from langchain_rlm.serializer import RLMSerializer
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncRLMCallbackHandler",
     "Narrowing",
     "RLMCallbackHandler",
+    "RLMGraphCallbackHandler",
     "RLMMemoryMiddleware",
     "RLMPythonREPLTool",
     "RLMRetriever",
@@ -39,6 +41,7 @@ __all__ = [
 
 # LangGraph and LangChain's agents are another extra, and take two seconds to import.
 _WITH_LANGGRAPH = {
+    "RLMGraphCallbackHandler": "langchain_rlm.graph_tracing",
     "RLMMemoryMiddleware": "langchain_rlm.middleware",
     "RLMSaver": "langchain_rlm.checkpoints",
     "RLMSerializer": "langchain_rlm.serializer",

@@ -13,8 +13,9 @@ from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
-from langchain_rlm.tracing import present_turn, verdict
+from langchain_rlm.tracing import is_recorded, present_turn, verdict
 from rlm_memory import Memory, Node
+from rlm_memory.checkpoints import RLMSession
 from rlm_memory.embedding import estimate_tokens
 from rlm_memory.errors import InvalidInputError, MissingExtraError, RLMError
 from rlm_memory.filters import And, Column, Comparison, Filter, Key, Operator
@@ -89,6 +90,9 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     **After the agent** has ended, the run is a success of what it read; an error of the model or of a tool is a
     failure. `judge` may tell otherwise. The session goes on with the next run of the same thread, or ends.
 
+    **Checkpoints.** With `rlm_session`, that session of `rlm_memory.checkpoints` is saved whenever the agent has ended,
+    which is a turn of it, unless a callback handler counts the turns. `RLMCallbackHandler` records more.
+
     **The session** is the `session_id` of the run's configuration, else the one that was given here, else the
     `thread_id`, else one that this middleware has alone. The run is one turn, also of what a callback handler of the
     same memory sees in it; that one then tells the outcome, and knows of errors elsewhere too.
@@ -119,6 +123,7 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         tools: Collection[ToolName] = ("remember", "search_memory", "forget_memory", "pin_memory"),
         judge: Callable[[MemoryState], bool | None] | None = None,
         end_session: bool = False,
+        rlm_session: RLMSession | None = None,
     ) -> None:
         """Give agents this memory.
 
@@ -139,6 +144,7 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             judge: Tells from the agent's last state whether the run has succeeded; None for "not known yet". The
                 answer of an agent that has ended is a success unless given.
             end_session: End the session after each run: what has proved itself is promoted at once.
+            rlm_session: A session with checkpoints, to be saved after each run.
 
         Raises:
             InvalidInputError: An argument cannot be used.
@@ -154,6 +160,7 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         self._count_tokens = count_tokens
         self._judge = judge
         self._end_session = end_session
+        self._rlm_session = rlm_session
         self._with_ids = bool({"forget_memory", "pin_memory"} & set(tools))
         self.tools = [self._tool(name) for name in _TOOLS if name in tools]
 
@@ -265,7 +272,20 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     # -- after --------------------------------------------------------------------------------------------------
 
     def after_agent(self, state: MemoryState, runtime: Runtime[Any]) -> None:
-        """Tell how the run has served, and end the session if that is wanted."""
+        """Tell how the run has served, end the session if that is wanted, and save the one with checkpoints."""
+        self._conclude(state)
+        if self._rlm_session is not None:
+            try:
+                self._save(self._rlm_session)
+            except Exception:
+                _logger.exception("The session could not be saved after a run.")
+
+    @staticmethod
+    def _save(session: RLMSession) -> None:
+        if is_recorded(session) or session.end_turn({"type": "run", "status": "done", "name": "agent"}) is None:
+            session.checkpoint(reason="after_agent")
+
+    def _conclude(self, state: MemoryState) -> None:
         run = _run_of(state)
         if run is None:
             return

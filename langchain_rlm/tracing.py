@@ -1,26 +1,30 @@
-"""Callback handlers that tell a memory what was found in a run, and how the run ended."""
+"""Callback handlers that tell a memory what was found in a run, and how the run ended; and a session of every step."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, BaseCallbackManager
 from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import ensure_config
 
+from langchain_rlm.recording import Recording, is_a
 from rlm_memory import Memory
+from rlm_memory.checkpoints import RLMSession
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.turns import Sessions, Turn
 
 _REMEMBERED: Final = 10_000
+_UNRECORDED: Final = "What happened in a run could not be recorded in the session."
 
 _logger = logging.getLogger("langchain_rlm")
 
@@ -60,14 +64,25 @@ class _Tracking:
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, memory: Memory, *, session_id: str | None = None, remembered_runs: int = _REMEMBERED) -> None:
-        """Report to a memory.
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        session_id: str | None = None,
+        remembered_runs: int = _REMEMBERED,
+        rlm_session: RLMSession | None = None,
+        idempotent_tools: Collection[str] = (),
+    ) -> None:
+        """Report to a memory, and to a session with checkpoints if one is given.
 
         Args:
             memory: The memory whose documents are watched for.
             session_id: The session of every run whose configuration does not name one as `session_id`.
             remembered_runs: How many runs are remembered, of those that go on and of those that ended: `feedback`
                 knows the last so many, and runs that never end do not pile up.
+            rlm_session: Where turns, calls, usage and events of the runs are recorded.
+            idempotent_tools: The tools whose calls do no harm when they are made twice; of the others a restored
+                session tells that they may have happened.
 
         Raises:
             InvalidInputError: An argument cannot be used.
@@ -77,6 +92,8 @@ class _Tracking:
         self.memory = memory
         self._sessions = Sessions(memory, session_id)
         self._remembered = remembered_runs
+        self._recording = None if rlm_session is None else Recording(rlm_session, idempotent_tools)
+        self.ignore_llm = self.ignore_chat_model = rlm_session is None
         self._lock = threading.Lock()
         self._steps: dict[UUID, _Step] = {}
         self._reported: dict[str, list[str]] = {}  # the sessions that a root run has reported to
@@ -90,6 +107,15 @@ class _Tracking:
         """
         step = None if run_id is None else self._steps.get(run_id)
         return None if step is None else self._turn(step.root, session_id)
+
+    @property
+    def rlm_session(self) -> RLMSession | None:
+        """Where runs are recorded."""
+        return None if self._recording is None else self._recording.session
+
+    def records(self, run_id: UUID | None) -> bool:
+        """Return whether a run is being recorded in a session."""
+        return self._recording is not None and self._recording.watches(run_id)
 
     # -- runs ---------------------------------------------------------------------------------------------------
 
@@ -123,7 +149,7 @@ class _Tracking:
         """Note that a part of a run was interrupted: its root will end as if all were done."""
         with self._lock:
             step = self._steps.get(run_id)
-            if step is not None and _is(error, "GraphInterrupt"):
+            if step is not None and is_a(error, "GraphInterrupt"):
                 step.root.paused = True
 
     def _end(self, run_id: UUID, success: bool | None) -> list[Turn]:
@@ -194,6 +220,19 @@ class _Tracking:
         self._tell(key)
         return sum(self._sessions.get(id).outcome(success, run_id=key) for id in sessions)
 
+    # -- the session with checkpoints ---------------------------------------------------------------------------
+
+    def _recorded(self, tell: Callable[[Recording], object]) -> None:
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                tell(self._recording)
+
+    async def _arecorded(self, tell: Callable[[Recording], object]) -> None:
+        """Record in a thread: it writes to a disk, and is done when the run goes on."""
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                await asyncio.to_thread(tell, self._recording)
+
 
 class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
     """Tells a memory which of its documents a run has found, and whether the run has succeeded.
@@ -217,6 +256,13 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
     `configurable`, else the `session_id` of this handler, else `thread_id`; else in one that this handler has alone. A
     retriever of another package that is called by itself is told in `metadata` alone. Sessions go on:
     `memory.session(id).end()` ends one, and `memory.sweep()` those that have been still for long.
+
+    **Checkpoints.** With `rlm_session` the outermost runs are turns of a session of `rlm_memory.checkpoints`, which
+    saves itself every few turns and after an error. Calls of models and tools are in its journal before they are made,
+    so that a session which is restored after a crash knows what was pending; usage, costs and the events of its
+    trajectory outlive a crash, too. Events are cut, and hold no secrets that can be told by their names or their form;
+    `rlm_memory.checkpoints.recorder` says what is in them. A run that was interrupted is saved, and no turn: the one
+    that goes on with it is.
 
     A run is never broken: what goes wrong here is logged under "langchain_rlm". In a run that is awaited it works in a
     thread; `AsyncRLMCallbackHandler` needs fewer of them.
@@ -246,17 +292,20 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
         """Note where the run is."""
         with _logged():
             self._start(run_id, parent_run_id, metadata)
+        self._recorded(lambda session: session.started(run_id, parent_run_id, _name(serialized, kwargs), inputs))
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a success, if the run was the outermost one."""
         with _logged():
             self._judge(self._end(run_id, True), True)
+        self._recorded(lambda session: session.ended(run_id, outputs))
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         with _logged():
             self._interrupt(run_id, error)
             self._judge(self._end(run_id, verdict(error)), False)
+        self._recorded(lambda session: session.failed(run_id, error))
 
     def on_tool_start(
         self,
@@ -266,22 +315,27 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Note where the run is."""
         with _logged():
             self._start(run_id, parent_run_id, metadata)
+        given = input_str if inputs is None else inputs
+        self._recorded(lambda session: session.tool_started(run_id, parent_run_id, _name(serialized, kwargs), given))
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a success, if the run was the outermost one."""
         with _logged():
             self._judge(self._end(run_id, True), True)
+        self._recorded(lambda session: session.tool_ended(run_id, output))
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         with _logged():
             self._interrupt(run_id, error)
             self._judge(self._end(run_id, verdict(error)), False)
+        self._recorded(lambda session: session.failed(run_id, error))
 
     def on_retriever_start(
         self,
@@ -296,16 +350,61 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
         """Note where the run is, and in which session."""
         with _logged():
             self._start_retrieval(run_id, parent_run_id, metadata)
+        self._recorded(lambda session: session.search_started(run_id, parent_run_id, _name(serialized, kwargs), query))
 
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
         """Report what was found."""
         with _logged():
             self._record(run_id, documents)
+        self._recorded(lambda session: session.search_ended(run_id, documents))
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Forget the run."""
         with _logged():
             self._end(run_id, None)
+        self._recorded(lambda session: session.failed(run_id, error))
+
+    def on_chat_model_start(
+        self,
+        serialized: Any,
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a model is called."""
+        self._recorded(
+            lambda session: session.model_started(
+                run_id, parent_run_id, _model(serialized, metadata, kwargs), messages[0]
+            )
+        )
+
+    def on_llm_start(
+        self,
+        serialized: Any,
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a model is called."""
+        self._recorded(
+            lambda session: session.model_started(
+                run_id, parent_run_id, _model(serialized, metadata, kwargs), prompts[0]
+            )
+        )
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a model has answered, and what that cost."""
+        self._recorded(lambda session: session.model_ended(run_id, response))
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a model gave no answer."""
+        self._recorded(lambda session: session.model_failed(run_id, error, kwargs.get("response")))
 
     def feedback(self, run_id: UUID | str, success: bool, *, session_id: str | None = None) -> int:
         """Tell whether an outermost run has served, whatever its end said; return to how many nodes it was attached.
@@ -349,15 +448,18 @@ class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
         """Note where the run is."""
         with _logged():
             self._start(run_id, parent_run_id, metadata)
+        await self._arecorded(lambda session: session.started(run_id, parent_run_id, _name(serialized, kwargs), inputs))
 
     async def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a success, if the run was the outermost one."""
         await self._aend(run_id, True)
+        await self._arecorded(lambda session: session.ended(run_id, outputs))
 
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         self._interrupt(run_id, error)
         await self._aend(run_id, verdict(error))
+        await self._arecorded(lambda session: session.failed(run_id, error))
 
     async def on_tool_start(
         self,
@@ -367,20 +469,27 @@ class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Note where the run is."""
         with _logged():
             self._start(run_id, parent_run_id, metadata)
+        given = input_str if inputs is None else inputs
+        await self._arecorded(
+            lambda session: session.tool_started(run_id, parent_run_id, _name(serialized, kwargs), given)
+        )
 
     async def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a success, if the run was the outermost one."""
         await self._aend(run_id, True)
+        await self._arecorded(lambda session: session.tool_ended(run_id, output))
 
     async def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Report a failure, if the run was the outermost one."""
         self._interrupt(run_id, error)
         await self._aend(run_id, verdict(error))
+        await self._arecorded(lambda session: session.failed(run_id, error))
 
     async def on_retriever_start(
         self,
@@ -395,15 +504,62 @@ class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
         """Note where the run is, and in which session."""
         with _logged():
             self._start_retrieval(run_id, parent_run_id, metadata)
+        await self._arecorded(
+            lambda session: session.search_started(run_id, parent_run_id, _name(serialized, kwargs), query)
+        )
 
     async def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
         """Report what was found."""
         with _logged():
             await asyncio.to_thread(self._record, run_id, documents)
+        await self._arecorded(lambda session: session.search_ended(run_id, documents))
 
     async def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Forget the run."""
         await self._aend(run_id, None)
+        await self._arecorded(lambda session: session.failed(run_id, error))
+
+    async def on_chat_model_start(
+        self,
+        serialized: Any,
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a model is called."""
+        await self._arecorded(
+            lambda session: session.model_started(
+                run_id, parent_run_id, _model(serialized, metadata, kwargs), messages[0]
+            )
+        )
+
+    async def on_llm_start(
+        self,
+        serialized: Any,
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a model is called."""
+        await self._arecorded(
+            lambda session: session.model_started(
+                run_id, parent_run_id, _model(serialized, metadata, kwargs), prompts[0]
+            )
+        )
+
+    async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a model has answered, and what that cost."""
+        await self._arecorded(lambda session: session.model_ended(run_id, response))
+
+    async def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a model gave no answer."""
+        await self._arecorded(lambda session: session.model_failed(run_id, error, kwargs.get("response")))
 
     async def _aend(self, run_id: UUID, success: bool | None) -> None:
         with _logged():
@@ -429,24 +585,41 @@ def present_turn(memory: Memory, session_id: str) -> Turn | None:
     return None
 
 
+def is_recorded(session: RLMSession) -> bool:
+    """Return whether a handler in the configuration of the present run records it in this session."""
+    callbacks = ensure_config().get("callbacks")
+    return isinstance(callbacks, BaseCallbackManager) and any(
+        isinstance(handler, _Tracking) and handler.rlm_session is session and handler.records(callbacks.parent_run_id)
+        for handler in callbacks.handlers
+    )
+
+
 @contextlib.contextmanager
-def _logged() -> Iterator[None]:
+def _logged(message: str = "What happened in a run could not be reported to the memory.") -> Iterator[None]:
     """Log what goes wrong in place of raising it: the run that is watched has its own work to do."""
     try:
         yield
     except Exception:
-        _logger.exception("What happened in a run could not be reported to the memory.")
+        _logger.exception(message)
+
+
+def _name(serialized: Mapping[str, Any] | None, options: Mapping[str, Any]) -> str:
+    """Return the name of what runs."""
+    about = serialized or {}
+    path = about.get("id")
+    return str(options.get("name") or about.get("name") or (path[-1] if isinstance(path, list) and path else "run"))
+
+
+def _model(serialized: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None, options: Mapping[str, Any]) -> str:
+    """Return the name of a model that is called, as its provider has it if that is told."""
+    parameters = options.get("invocation_params") or {}
+    named = (metadata or {}).get("ls_model_name") or parameters.get("model") or parameters.get("model_name")
+    return named if isinstance(named, str) else _name(serialized, options)
 
 
 def verdict(error: BaseException) -> bool | None:
     """Return False for a failure, None for what is none: a cancelled run, a paused graph."""
-    return False if isinstance(error, Exception) and not _is(error, "GraphBubbleUp") else None
-
-
-def _is(error: BaseException, name: str) -> bool:
-    """Return whether an error is of a class of LangGraph's, which need not be installed to run a chain."""
-    errors = sys.modules.get("langgraph.errors")
-    return errors is not None and isinstance(error, getattr(errors, name))
+    return False if isinstance(error, Exception) and not is_a(error, "GraphBubbleUp") else None
 
 
 def _shorten(remembered: dict[Any, Any], length: int) -> None:

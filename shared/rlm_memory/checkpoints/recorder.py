@@ -5,9 +5,10 @@ of a model or of a tool is an operation: it is in the journal before it is made,
 of what was pending. Each run, call, search and interrupt is an event of the trajectory:
 
     {"type": "run", "status": "started", "run_id", "name", "input"}
-    {"type": "run", "status": …, "run_id", "name", "output" | "error", "seconds"}
-    {"type": "model" | "tool", "status": …, "run_id", "name", "input", "output" | "error", "seconds", "usage"}
-    {"type": "retrieval", "run_id", …}   {"type": "interrupt" | "resume", "run_id", …}
+    {"type": "run", "status": …, "run_id", "name", "seconds", "output" | "error"}
+    {"type": "model" | "tool", "status": …, "run_id", "name", "input", "seconds", "usage", "output" | "error"}
+    {"type": "retrieval", …}              as a call, but no operation: to search again does no harm
+    {"type": "interrupt" | "resume", "run_id", …}
 
 A status is "done", "failed", "cancelled" or "interrupted". What an event says of a value is abridged, see `redaction`.
 """
@@ -27,7 +28,7 @@ from rlm_memory.checkpoints.redaction import abridge, abridged
 from rlm_memory.checkpoints.session import RLMSession
 from rlm_memory.checkpoints.usage import Usage
 
-Kind = Literal["model", "tool"]
+Kind = Literal["model", "tool", "retrieval"]
 RunStatus = Literal["done", "failed", "cancelled", "interrupted"]
 Describe = Callable[[Any], Any]
 """Tells what there is of an object of the framework's, as plain data, or None."""
@@ -73,6 +74,7 @@ class Recorder:
     def __init__(self, session: RLMSession) -> None:
         self.session = session
         self._lock = threading.Lock()
+        self._first = threading.Lock()
         self._steps: dict[str, _Step] = {}
         self._calls: dict[str, _Call] = {}
 
@@ -112,6 +114,9 @@ class Recorder:
             while len(self._steps) > _REMEMBERED:
                 del self._steps[next(iter(self._steps))]
         if outer is None:
+            with self._first:  # what is journalled belongs to a checkpoint
+                if self.session.last_checkpoint is None:
+                    self.session.checkpoint(reason="start")
             event = {"type": "run", "status": "started", "run_id": id, "name": name}
             self.session.record({**event, "input": abridged(input, describe)}, journal=True)
 
@@ -144,7 +149,10 @@ class Recorder:
         if run.interrupted and status == "done":
             status = "interrupted"
         event = {"type": "run", "status": status, "run_id": id, "name": run.name, "seconds": _since(run.began)}
-        event |= {"output": abridged(output, describe)} if error is None else {"error": _message(error)}
+        if error is not None:
+            event["error"] = _message(error)
+        elif status == "done":
+            event["output"] = abridged(output, describe)
         if status == "interrupted":
             self.session.record(event, journal=True)
             return None if run.saved else self.session.checkpoint(reason="interrupt")
@@ -182,10 +190,11 @@ class Recorder:
         idempotent: bool,
         describe: Describe | None = None,
     ) -> None:
-        """Tell that a step calls a model or a tool; when this returns, a crash leaves it as pending.
+        """Tell that a step calls a model or a tool, or searches; when this returns, a crash leaves a call as pending.
 
         Its kind as an operation is "model NAME" or "tool NAME", and its payload the input as far as it can be written
-        down. One whose payload is not the whole input is not idempotent: nobody could make the same call by it.
+        down. The call of a tool is not idempotent if its payload is not the whole input: nobody could make the same
+        call by it.
         """
         said, whole = abridge(input, describe)
         with self._lock:
@@ -196,7 +205,7 @@ class Recorder:
             old = [next(iter(self._calls))] if len(self._calls) > _REMEMBERED else []
         for each in old:
             self.finish(each, status="cancelled")
-        if not call.is_part:
+        if not call.is_part and kind != "retrieval":
             safe = idempotent and (whole or kind == "model")
             call.operation = self.session.begin_operation(f"{kind} {name}", said, idempotent=safe)
 
@@ -215,22 +224,26 @@ class Recorder:
             call = self._calls.pop(id, None)
         if call is not None and call.is_part:
             return
-        if call is None or call.operation is None:
-            if usage is not None:
-                self.session.add_usage(*usage)
+        if usage is not None:
+            usage = usage._replace(model=usage.model or (call.name if call is not None else "") or "unknown")
+        if usage is not None and (call is None or call.operation is None or status != "done"):
+            self.session.add_usage(*usage)
+        if call is None:
             return
         event: dict[str, Any] = {"type": call.kind, "status": status, "run_id": call.run.id, "name": call.name}
         event |= {"input": call.input, "seconds": _since(call.began)}
         if usage is not None:
-            event["usage"] = usage._asdict()
+            event["usage"] = {name: each for name, each in usage._asdict().items() if each is not None}
         if status == "done":
-            result = abridged(output, describe)
-            self.session.complete_operation(call.operation, result, usage=usage, event={**event, "output": result})
-            return
-        said = _message(error) if error is not None else status
-        if usage is not None:
-            self.session.add_usage(*usage)
-        self.session.fail_operation(call.operation, said, event={**event, "error": said})
+            said = event["output"] = abridged(output, describe)
+        else:
+            said = event["error"] = _message(error) if error is not None else status
+        if call.operation is None:
+            self.session.record(event, journal=True)
+        elif status == "done":
+            self.session.complete_operation(call.operation, said, usage=usage, event=event)
+        else:
+            self.session.fail_operation(call.operation, said, event=event)
 
     def _is_part(self, step: _Step, kind: Kind) -> bool:
         """Return whether a call of the same kind and owner is around a step."""

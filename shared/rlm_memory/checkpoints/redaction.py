@@ -35,7 +35,7 @@ _NAMED = re.compile(
 _TEXT: Final = 2_000
 _MARGIN: Final = 4_096
 _ITEMS: Final = 50
-_DEPTH: Final = 6
+_DEPTH: Final = 8
 _BUDGET: Final = 8_000
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 _INPUT: Final = ("input_tokens", "prompt_tokens", "prompt_token_count", "prompt_eval_count")
+_CACHED: Final = ("cache_creation_input_tokens", "cache_read_input_tokens")  # Anthropic counts them apart
 _OUTPUT: Final = ("output_tokens", "completion_tokens", "candidates_token_count", "eval_count")
 _COST: Final = ("total_cost", "cost")
 _LONGEST_NAME: Final = 200
@@ -22,18 +23,17 @@ class Usage(NamedTuple):
 
 
 def usage_of(model: str | None, *places: Any) -> Usage | None:
-    """Return the usage that the first of these places tells, or None if none does.
+    """Return the usage that the first of these places tells, or None if none does; any of them may tell the cost.
 
     A place is a mapping or an object, in the words of OpenAI, Anthropic, Google or Ollama. Numbers that no reply can
-    have are passed over. A model without a name is "unknown".
+    have are passed over. The name of the model is "" if there is none.
     """
+    cost = next((cost for place in places if (cost := _number(place, _COST)) is not None), None)
     for place in places:
         found = _number(place, _INPUT), _number(place, _OUTPUT)
-        if found == (None, None):
-            continue
-        tokens = [0 if each is None else int(each) for each in found]
-        name = model[:_LONGEST_NAME] if model else "unknown"
-        return Usage(name, tokens[0], tokens[1], _number(place, _COST))
+        if found != (None, None):
+            read = int(found[0] or 0) + sum(int(_number(place, (name,)) or 0) for name in _CACHED)
+            return Usage((model or "")[:_LONGEST_NAME], read, int(found[1] or 0), cost)
     return None
 
 
