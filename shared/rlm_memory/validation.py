@@ -10,16 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlm_memory.errors import InvalidInputError, InvalidNodeError
 from rlm_memory.records import NODE_TYPES, TIERS, Node, Tier
 
 MAX_NAMESPACE: Final = 512
-
-_KEPT_BY_THE_STORE: Final[dict[str, Any]] = {
-    "created_at": None, "updated_at": None, "last_accessed": None, "access_count": 0, "pinned": False,
-}  # fmt: skip
 
 
 def checked_nodes(
@@ -49,13 +45,19 @@ def checked_nodes(
     for position, item in enumerate(listed):
         if not isinstance(item, str | Node):
             raise InvalidNodeError(f"Item {position} is {type(item).__name__}; expected a text or a Node.")
-        node = item if isinstance(item, Node) else replace(defaults, text=item)
-        changes: dict[str, Any] = {"namespace": defaults.namespace, **_KEPT_BY_THE_STORE}
-        if ids is not None:
-            changes["id"] = ids[position]
-        if metadatas is not None:
-            changes["metadata"] = {} if metadatas[position] is None else metadatas[position]
-        nodes.append(checked_node(replace(node, **changes), f"Item {position}"))
+        like = item if isinstance(item, Node) else defaults
+        node = Node(  # without what the store keeps
+            text=item.text if isinstance(item, Node) else item,
+            id=cast("str", like.id if ids is None else ids[position]),  # None too: a new one
+            type=like.type,
+            subtype=like.subtype,
+            tier=like.tier,
+            confidence=like.confidence,
+            provenance=like.provenance,
+            metadata=like.metadata if metadatas is None else {} if (own := metadatas[position]) is None else own,
+            namespace=defaults.namespace,
+        )
+        nodes.append(checked_node(node, f"Item {position}"))
     return nodes
 
 
@@ -103,8 +105,21 @@ def _expect_text(value: object, name: str) -> None:
 def _expect_json(metadata: object, name: str) -> None:
     if not isinstance(metadata, Mapping):
         raise InvalidNodeError(f"{name} is {type(metadata).__name__}; expected a dict.")
+    if type(metadata) is dict and all(type(key) is str and _is_scalar(value) for key, value in metadata.items()):
+        with contextlib.suppress(UnicodeEncodeError):
+            "".join([*metadata, *(value for value in metadata.values() if type(value) is str)]).encode()
+            return  # most metadata: it need not be written and read to know that it comes back
     if fault := _json_fault(metadata, name):
         raise InvalidNodeError(fault)
+
+
+def _is_scalar(value: object) -> bool:
+    kind = type(value)
+    return (
+        kind is str or value is None or kind is bool
+        or (kind is int and -_MAX_TURN <= cast("int", value) <= _MAX_TURN)
+        or (kind is float and math.isfinite(cast("float", value)))
+    )  # fmt: skip
 
 
 def checked_json(value: object, name: str) -> object:

@@ -46,7 +46,7 @@ _LISTED_INSIDE = 64
 
 def field_rows(metadata: Mapping[str, Any]) -> list[tuple[str, FieldValue]]:
     """Return the distinct (key, value) pairs that stand for a node with this metadata."""
-    rows = {}  # 5 and 5.0 are one key of a dict, as they are one key of the index
+    rows: dict[tuple[str, FieldValue], None] = {}  # 5 and 5.0 are one key of a dict, as they are one key of the index
     for name, value in metadata.items():
         if isinstance(value, (str, int, float)):
             form = listed_form(value)
@@ -86,7 +86,7 @@ def _rows_inside(
             yield from _rows_inside(metadata, inner, child)
 
 
-def listed_form(value: Any) -> FieldValue:
+def listed_form(value: Any) -> FieldValue | None:
     """Return what the index holds for a value, None if it holds only that there is one."""
     if isinstance(value, bool):
         return TRUE if value else FALSE

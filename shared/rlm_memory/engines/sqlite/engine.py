@@ -175,9 +175,9 @@ class SQLiteEngine:
             number, last_node = self._own_namespace(connection)
             asked = json.dumps([node.id for node in nodes])
             stored = {row[0]: row[1:] for row in connection.execute(statements.SELECT_STORED, (asked, number))}
-            replaced = [row[0] for row in stored.values()]
-            words_before = _words(connection, replaced)
             self._drop_fields(connection, [(row[0], row[3]) for row in stored.values()])
+            rewritten = [stored[n.id][0] for n in nodes if n.id in stored and stored[n.id][2] != n.text]
+            words = -_unindex(connection, rewritten)
             # A vector stays with its text: it goes when the text changes, or when another one is given.
             dropped = [
                 (node.id, stored[node.id][1])
@@ -206,10 +206,8 @@ class SQLiteEngine:
             connection.executemany(statements.INSERT_FIELD, fields)
             if updates:
                 connection.execute(statements.FORGET_CHANGES)
-            words_after = _words(connection, replaced) + _words_between(connection, last_node, next_node)
-            connection.execute(
-                statements.UPDATE_NAMESPACE, (next_node, len(inserts), words_after - words_before, number)
-            )
+            words += _index(connection, [*rewritten, *range(last_node + 1, next_node + 1)])
+            connection.execute(statements.UPDATE_NAMESPACE, (next_node, len(inserts), words, len(rewritten), number))
         return [node.id for node in nodes if node.id not in stored]
 
     def _own_namespace(self, connection: apsw.Connection) -> tuple[int, int]:
@@ -268,12 +266,12 @@ class SQLiteEngine:
             return []
         rows = rows_of(connection, statements.SELECT_STORED, (json.dumps(ids), self._number))
         nodes = [row[1] for row in rows]
-        words = _words(connection, nodes)
+        words = _unindex(connection, nodes)
         self._drop_fields(connection, [(row[1], row[4]) for row in rows])
         self._drop_vectors(connection, [(row[0], row[2]) for row in rows])
-        connection.executemany(statements.DELETE_NODE, [(node,) for node in nodes])
+        connection.execute(statements.DELETE_NODES, (json.dumps(nodes),))
         connection.execute(statements.FORGET_CHANGES)
-        connection.execute(statements.UPDATE_NAMESPACE, (0, -len(nodes), -words, self._number))
+        connection.execute(statements.UPDATE_NAMESPACE, (0, -len(nodes), -words, len(nodes), self._number))
         return [(row[0], row[5]) for row in rows]
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -343,17 +341,39 @@ class SQLiteEngine:
                 self._database.renew(connection)  # another thread has seen a later commit already
             eligible = self._eligible(connection, state, scope)
             query = None if vector is None or state.layout is None else unit(vector)
-            found, cosines, words = _NOWHERE, np.full(len(state.nodes), np.nan), None
+            cosines = np.full(len(state.nodes), np.nan)
+            near, said = _NOWHERE, _NOWHERE
+            words: Words | None = None
             if query is not None:
-                found = self._nearest(connection, state, query, eligible, n, cosines)
+                near = self._nearest(connection, state, query, eligible, n, k, cosines)
             if question is not None:
                 words = self._keywords.words(connection, question, state.version)
-                found = np.union1d(found, self._keywords.candidates(connection, state, words, eligible, n))
+                said = self._keywords.candidates(connection, state, words, eligible, n)
+            found = np.union1d(near, said)
             if len(found) < k:
                 found = np.concatenate([found, _newest(state, eligible, found, k - len(found))])
+            if not len(found):
+                return _NO_CANDIDATES
+            rows = self._rows(connection, state, found)
+            keyword = coverage = np.full(len(found), np.nan)
+            if words is not None and words.terms:
+                keyword, coverage = self._keywords.scores(connection, {row[0]: row[3] for row in rows}, words)
+                if (
+                    len(said) > n
+                ):  # more were found than wanted: the best by all words stay, reading no vector of others
+                    least = np.partition(keyword[np.isin(found, said)], -n)[-n]
+                    kept = np.flatnonzero((keyword >= least) | np.isin(found, near))
+                    found, keyword, coverage, rows = found[kept], keyword[kept], coverage[kept], [rows[i] for i in kept]
             if query is not None:
                 self._measure(connection, state, query, found[np.isnan(cosines[found])], cosines)
-            return self._scored(connection, state, found, cosines, words)
+            return Candidates(
+                keys=[row[0] for row in rows],
+                ids=[row[1] for row in rows],
+                created_at=np.array([row[2] for row in rows], dtype=np.int64),
+                semantic=cosines[found],
+                keyword=keyword,
+                coverage=coverage,
+            )
 
     def _eligible(self, connection: apsw.Connection, state: IndexState, scope: Scope) -> NDArray[np.bool_] | None:
         """Return for each position whether its node is in the scope; None if all are."""
@@ -372,12 +392,28 @@ class SQLiteEngine:
         query: Vector,
         eligible: NDArray[np.bool_] | None,
         n: int,
+        k: int,
         cosines: NDArray[np.float64],
     ) -> Positions:
-        """Return the positions of the `n` nearest eligible vectors, in no order, noting the cosines it learns."""
-        nominated = state.nominate(query, eligible, n)
-        self._measure(connection, state, query, nominated, cosines)
-        return nominated if len(nominated) <= n else nominated[np.argpartition(cosines[nominated], -n)[-n:]]
+        """Return the positions of the `n` nearest eligible vectors, in no order, noting the cosines it learns.
+
+        Vectors are read in the order of their estimates, `n` and then until those that are left are very likely no
+        nearer than the `k` nearest: their estimate lies five standard deviations of the error seen so far below.
+        """
+        nominated, estimates = state.nominate(query, eligible, n)
+        read = 0
+        while read < len(nominated):
+            step = nominated[read : read + n]
+            self._measure(connection, state, query, step, cosines)
+            read += len(step)
+            measured, seen = cosines[nominated[:read]], estimates[:read]
+            if read < len(nominated):
+                slope = measured @ seen / (seen @ seen)
+                error = np.sqrt(np.mean((measured - slope * seen) ** 2))
+                if slope * estimates[read] + 5 * error < np.partition(measured, -k)[-k]:
+                    break
+        nominated = nominated[:read]
+        return nominated if read <= n else nominated[np.argpartition(cosines[nominated], -n)[-n:]]
 
     @staticmethod
     def _measure(
@@ -392,30 +428,14 @@ class SQLiteEngine:
         if state.layout is not None and len(there):
             cosines[there] = state.layout.cosines(read_vectors(connection, state.layout, state.places[there]), query)
 
-    def _scored(
-        self,
-        connection: apsw.Connection,
-        state: IndexState,
-        found: Positions,
-        cosines: NDArray[np.float64],
-        words: Words | None,
-    ) -> Candidates:
-        """Return the nodes at these positions with both raw scores."""
-        select = statements.SELECT_CANDIDATES if words else statements.SELECT_CANDIDATES_WITHOUT_TEXT
-        rows = rows_of(connection, select, (json.dumps(state.nodes[found].tolist()),))
+    def _rows(
+        self, connection: apsw.Connection, state: IndexState, found: Positions
+    ) -> list[tuple[int, str, int, int]]:
+        """Return (node, id, created_at, text_hash) of each of these positions."""
+        rows = rows_of(connection, statements.SELECT_CANDIDATES, (json.dumps(state.nodes[found].tolist()),))
         if len(rows) != len(found):
             raise StoreCorruptError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
-        keyword = coverage = np.full(len(found), np.nan)
-        if words is not None and words.terms:
-            keyword, coverage = self._keywords.scores(connection, [row[3] for row in rows], words)
-        return Candidates(
-            keys=[row[0] for row in rows],
-            ids=[row[1] for row in rows],
-            created_at=np.array([row[2] for row in rows], dtype=np.int64),
-            semantic=cosines[found],
-            keyword=keyword,
-            coverage=coverage,
-        )
+        return rows
 
     def vectors(self, keys: Sequence[int]) -> Vector:
         with self._database.reading() as connection:
@@ -551,10 +571,9 @@ class SQLiteEngine:
 
 def _content(node: Node) -> tuple[Any, ...]:
     """Return the columns that every `add` of a node writes."""
-    metadata = json.dumps(node.metadata, ensure_ascii=False, separators=(",", ":"))
     return (
-        node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text), metadata, node.text,
-        segment(node.text),
+        node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text),
+        _to_json(node.metadata), node.text, segment(node.text),
     )  # fmt: skip
 
 
@@ -584,15 +603,22 @@ def _newest(state: IndexState, eligible: NDArray[np.bool_] | None, found: Positi
     return np.flatnonzero(free)[-n:]
 
 
-def _words(connection: apsw.Connection, nodes: Sequence[int]) -> int:
-    """Return the number of tokens in the texts of these nodes."""
-    return sum(length_of(row[0]) for row in connection.execute(statements.SELECT_LENGTHS, (json.dumps(list(nodes)),)))
+def _index(connection: apsw.Connection, nodes: Sequence[int]) -> int:
+    """Put the texts of these nodes into the keyword index; return how many tokens they have."""
+    wanted = (json.dumps(list(nodes)),)
+    connection.execute(statements.INDEX_NODES, wanted)
+    return sum(length_of(size) for (size,) in connection.execute(statements.SELECT_LENGTHS, wanted))
 
 
-def _words_between(connection: apsw.Connection, after: int, last: int) -> int:
-    return sum(length_of(row[0]) for row in connection.execute(statements.SELECT_LENGTH_RANGE, (after, last)))
+def _unindex(connection: apsw.Connection, nodes: Sequence[int]) -> int:
+    """Take the texts of these nodes out of the keyword index; return how many tokens they had."""
+    wanted = (json.dumps(list(nodes)),)
+    words = sum(length_of(size) for (size,) in connection.execute(statements.SELECT_LENGTHS, wanted))
+    connection.execute(statements.UNINDEX_NODES, wanted)
+    return words
 
 
+_to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BATCH: Final = 1000
 _PAST_ALL: Final = 2**63 - 1
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)

@@ -1,12 +1,12 @@
 """Filters as SQL over `nodes`, aliased n, and the table `node_fields` that makes them fast.
 
 `node_fields (key, value, node)` lists what the metadata of a node holds, under the names that a filter calls it by, so
-that a filter reads an index instead of the JSON of every node: see `rlm_memory.engines.fields`. The SQL looks for rows that answer by themselves, and gives the JSON of
-the nodes so marked, and of no others, to `predicate`, the meaning itself. So it is exact for all values, and as fast as
-the index for those that are listed: 100 of 10,000 nodes are found in 0.04 ms, 1,000 of 100,000 in 1 ms, where a scan
-with `json_extract` takes 43 ms and one with `json_each` 68 ms. What only the JSON tells (an equal list, a text of more
-than 256 characters) costs some 5 µs for each node so marked; a pattern costs 2 µs for each text under the key that
-starts as it does.
+that a filter reads an index instead of the JSON of every node: see `rlm_memory.engines.fields`. The SQL looks for rows
+that answer by themselves, and gives the JSON of the nodes that are marked, and of no others, to `predicate`, the
+meaning itself. So it is exact for all values, and as fast as the index for those that are listed: 100 of 10,000 nodes
+are found in 0.04 ms, 1,000 of 100,000 in 1 ms, where a scan with `json_extract` takes 43 ms and one with `json_each` 68
+ms. What only the JSON tells (an equal list, a text of more than 256 characters) costs some 5 µs for each node so
+marked; a pattern costs 2 µs for each text under the key that starts as it does.
 
 Every key and value is bound. Every expression is 0 or 1, never NULL, so that NOT is the complement.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import apsw
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
+from rlm_memory.engines.sqlite.hamming import differences
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Vector
@@ -32,21 +33,25 @@ _GONE: Final = 255
 _TIER_CODES: Final[dict[str, int]] = {tier: code for code, tier in enumerate(TIERS)}
 
 _SURVIVORS: Final = 400
-_NOMINATED: Final = 100
-"""At least so many are left after the scan of the bits, and after their thinning."""
-
-_BLOCK_ROWS: Final = 4096
-"""Rows of sign bits compared at once: 4,096 of 192 bytes stay in a second-level cache."""
+"""At least so many are left after the scan of the bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which state of the file an index shows, and the two sums of the namespace that change with it."""
+    """Which state of the file an index shows, and the sums of the namespace that change with it."""
 
     changes: int
     last_node: int
     nodes: int
     words: int
+    texts_gone: int
+
+
+class Nominated(NamedTuple):
+    """Positions that may hold the nearest vectors, the likeliest first, and what their cosine is proportional to."""
+
+    positions: Positions
+    estimates: NDArray[np.float32]
 
 
 class WholeVectors:
@@ -55,11 +60,10 @@ class WholeVectors:
     def __init__(self, rows: Vector) -> None:
         self.rows = rows
 
-    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Positions:
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Nominated:
         """Return the `n` nearest positions, exactly."""
-        rows = self.rows if positions is None else self.rows[positions]
-        chosen = _greatest(rows @ query, n)
-        return chosen if positions is None else positions[chosen]
+        products = (self.rows if positions is None else self.rows[positions]) @ query
+        return _best(_greatest(products, n), products, positions)
 
 
 class SignBits:
@@ -68,39 +72,36 @@ class SignBits:
     def __init__(self, rows: NDArray[np.uint64]) -> None:
         self.rows = rows
 
-    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Positions:
-        """Return a few times `n` positions: those whose signs differ least, thinned by the query's own components.
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Nominated:
+        """Return many times `n` positions: those whose signs differ least from the query's.
 
         Keeping the query in float against the stored bits (asymmetric distance, Jegou, Douze and Schmid 2011) sorts
-        the survivors of the Hamming scan far better than their Hamming distances do.
+        them far better than the number of differences does.
         """
         survivors = self._fewest_differences(query, positions, max(_SURVIVORS, 10 * n))
-        wanted = max(_NOMINATED, 2 * n)
-        if len(survivors) <= wanted:
-            return survivors
-        return survivors[_greatest(self._products(query, survivors), wanted)]
+        products = self._products(query, survivors)
+        return _best(np.arange(len(survivors)), products, survivors)
 
     def _fewest_differences(self, query: Vector, positions: Positions | None, n: int) -> Positions:
+        """Return the positions whose signs differ least, `n` and those that differ as much as the last of them."""
         count = len(self.rows) if positions is None else len(positions)
         if count <= n:
             return np.arange(count) if positions is None else positions
-        signs = packed_signs(query[np.newaxis]).view(np.uint64)[0]
-        differences = np.empty(count, dtype=np.uint16)
-        for start in range(0, count, _BLOCK_ROWS):
-            stop = min(start + _BLOCK_ROWS, count)
-            block = self.rows[start:stop] if positions is None else self.rows[positions[start:stop]]
-            np.bitwise_count(block ^ signs).sum(axis=1, dtype=np.uint16, out=differences[start:stop])
-        chosen = np.argpartition(differences, n - 1)[:n]
+        signs = packed_signs(query[np.newaxis]).view(np.uint64)
+        differing = differences(self.rows if positions is None else self.rows[positions], signs)
+        most = int(np.searchsorted(np.cumsum(np.bincount(differing)), n))
+        chosen = np.flatnonzero(differing <= most)
         return chosen if positions is None else positions[chosen]
 
     def _products(self, query: Vector, positions: Positions) -> NDArray[np.float32]:
-        """Return the product of the query with the signs, as +1 and -1, at these positions (up to a constant)."""
+        """Return the product of the query with the signs, as +1 and -1, at these positions."""
         packed = self.rows[positions].view(np.uint8)
         padded = np.zeros(8 * packed.shape[1], dtype=np.float32)
         padded[: len(query)] = query
         # For each byte of a row, the sum of the query's components whose bit is set, for each of its 256 values.
-        table = padded.reshape(-1, 8) @ _BITS_OF_BYTES
-        return np.asarray(table[np.arange(packed.shape[1]), packed].sum(axis=1))
+        table = (padded.reshape(-1, 8) @ _BITS_OF_BYTES).ravel()
+        positive = table.take(packed + 256 * np.arange(packed.shape[1])).sum(axis=1)
+        return np.asarray(2 * positive - padded.sum())
 
 
 _BITS_OF_BYTES: Final[Vector] = np.unpackbits(
@@ -108,12 +109,15 @@ _BITS_OF_BYTES: Final[Vector] = np.unpackbits(
 ).T.astype(np.float32)
 
 
+def _best(chosen: Positions, estimates: NDArray[np.float32], positions: Positions | None) -> Nominated:
+    """Return the chosen ones, the greatest estimate first, by the positions that they stand for."""
+    chosen = chosen[np.argsort(-estimates[chosen], kind="stable")]
+    return Nominated(chosen if positions is None else positions[chosen], estimates[chosen])
+
+
 def _greatest(values: NDArray[np.floating], n: int) -> Positions:
     """Return the indexes of the `n` greatest values, in no order."""
-    if len(values) <= n:
-        return np.arange(len(values))
-    greatest: Positions = np.argpartition(values, len(values) - n)[len(values) - n :]
-    return greatest
+    return np.arange(len(values)) if len(values) <= n else np.argpartition(values, -n)[-n:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +150,10 @@ class IndexState:
         """Return whether every position holds a node in one of these tiers."""
         return bool(sum(self.tier_counts[_TIER_CODES[tier]] for tier in tiers) == len(self.nodes))
 
-    def nominate(self, query: Vector, eligible: NDArray[np.bool_] | None, n: int) -> Positions:
+    def nominate(self, query: Vector, eligible: NDArray[np.bool_] | None, n: int) -> Nominated:
         """Return positions that hold the `n` nearest eligible vectors (very likely, where they are held as signs)."""
         if self.sketch is None or not self.with_vector:
-            return np.empty(0, dtype=np.intp)
+            return Nominated(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32))
         if eligible is None and self.with_vector == len(self.nodes):
             return self.sketch.nominate(query, None, n)
         here = self.places != NO_PLACE

@@ -20,13 +20,14 @@ INSERT_NAMESPACE: Final = (
     "SELECT n, ?, n << 40 FROM (SELECT coalesce(max(number), 0) + 1 AS n FROM namespaces) RETURNING number, last_node"
 )
 UPDATE_NAMESPACE: Final = (
-    "UPDATE namespaces SET last_node = max(last_node, ?), nodes = nodes + ?, words = words + ? WHERE number = ?"
+    "UPDATE namespaces SET last_node = max(last_node, ?), nodes = nodes + ?, words = words + ?, "
+    "texts_gone = texts_gone + ? WHERE number = ?"
 )
 
 # -- the index in memory --------------------------------------------------------------------------------------------
 
 SELECT_VERSION: Final = (
-    "SELECT coalesce((SELECT max(sequence) FROM node_changes), 0), last_node, nodes, words "
+    "SELECT coalesce((SELECT max(sequence) FROM node_changes), 0), last_node, nodes, words, texts_gone "
     "FROM namespaces WHERE number = ?"
 )
 SELECT_OLDEST_CHANGE: Final = "SELECT min(sequence) FROM node_changes"
@@ -80,12 +81,11 @@ SELECT_STORED: Final = (
     "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
 )
 SELECT_CANDIDATES: Final = (
-    "SELECT n.node, n.id, n.created_at, coalesce(n.keywords, n.text) "
+    "SELECT n.node, n.id, n.created_at, n.text_hash "
     "FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
 )
-SELECT_CANDIDATES_WITHOUT_TEXT: Final = (
-    "SELECT n.node, n.id, n.created_at "
-    "FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
+SELECT_KEYWORDS: Final = (
+    "SELECT k.node, k.text FROM json_each(?) AS wanted CROSS JOIN node_keywords k ON k.node = wanted.value"
 )
 SELECT_PLACES: Final = (
     "SELECT n.place FROM json_each(?) AS wanted LEFT JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
@@ -110,12 +110,22 @@ UPDATE_NODE: Final = (
     "keywords = ?, updated_at = ?, place = ? WHERE node = ?"
 )
 UPDATE_PLACE: Final = "UPDATE nodes SET place = ? WHERE node = ?"
-DELETE_NODE: Final = "DELETE FROM nodes WHERE node = ?"
+DELETE_NODES: Final = "DELETE FROM nodes WHERE node IN (SELECT value FROM json_each(?))"
 DELETE_VECTOR: Final = "DELETE FROM node_embeddings WHERE node_id = ?"
 INSERT_FIELD: Final = "INSERT OR IGNORE INTO node_fields (key, value, node) VALUES (?, ?, ?)"
 DELETE_FIELD: Final = "DELETE FROM node_fields WHERE key = ? AND value IS ? AND node = ?"
 
 # -- keywords -------------------------------------------------------------------------------------------------------
+
+INDEX_NODES: Final = (
+    "INSERT INTO nodes_fts (rowid, text) "
+    "SELECT k.node, k.text FROM json_each(?) AS wanted CROSS JOIN node_keywords k ON k.node = wanted.value"
+)
+# Before their texts change or go: FTS5 must be told what it has indexed.
+UNINDEX_NODES: Final = (
+    "INSERT INTO nodes_fts (nodes_fts, rowid, text) "
+    "SELECT 'delete', k.node, k.text FROM json_each(?) AS wanted CROSS JOIN node_keywords k ON k.node = wanted.value"
+)
 
 MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
 BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank"
@@ -125,7 +135,6 @@ SELECT_OTHER_NAMESPACE: Final = "SELECT 1 FROM namespaces WHERE number <> ? AND 
 SELECT_LENGTHS: Final = (
     "SELECT d.sz FROM json_each(?) AS wanted CROSS JOIN nodes_fts_docsize d ON d.id = wanted.value ORDER BY wanted.key"
 )
-SELECT_LENGTH_RANGE: Final = "SELECT sz FROM nodes_fts_docsize WHERE id > ? AND id <= ?"
 
 # -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
 
