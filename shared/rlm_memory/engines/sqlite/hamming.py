@@ -29,7 +29,7 @@ def differences(rows: NDArray[np.uint64], row: NDArray[np.uint64]) -> NDArray[np
     if cdist is None or len(rows) < 2:  # of one row it makes a number
         return by_numpy(rows, row)
     counts = cdist(row.view(np.uint8), rows.view(np.uint8), "hamming", dtype="bin8")
-    return np.asarray(counts, dtype=np.uint16)[0]
+    return np.asarray(counts, dtype=np.uint16).ravel()
 
 
 def by_numpy(rows: NDArray[np.uint64], row: NDArray[np.uint64]) -> NDArray[np.uint16]:
