@@ -7,15 +7,26 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rlm_memory.errors import StoreError
+
 VARIABLE: Final = "RLM_MEMORY_DB"
 
 
 def default_location() -> str:
-    """Return the value of RLM_MEMORY_DB, else `rlm-memory/memory.db` in the user's data folder, which is created."""
+    """Return the value of RLM_MEMORY_DB, else `rlm-memory/memory.db` in the user's data folder, which is created.
+
+    Raises:
+        StoreError: There is no such folder, and none can be made.
+    """
     if named := os.environ.get(VARIABLE):
         return named
-    folder = _data_folder() / "rlm-memory"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder = _data_folder() / "rlm-memory"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # a RuntimeError: the user has no home
+        raise StoreError(
+            f"There is no place for the store: {error}. Name a file, in the call or with the variable {VARIABLE}."
+        ) from error
     return str(folder / "memory.db")
 
 

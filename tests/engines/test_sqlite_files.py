@@ -190,10 +190,16 @@ def test_a_store_opened_for_reading_refuses_every_write(store_path, tmp_path):
     assert trace(store_path.parent) == before
 
 
-def test_reading_makes_no_file(store_path):
-    with pytest.raises(StoreError, match="cannot be opened"):
+def test_reading_makes_no_file_and_says_that_there_is_none(store_path):
+    with pytest.raises(StoreError, match=f"{store_path.name}: there is no store to read, the file does not exist"):
         Memory.open(store_path, embedder=None, read_only=True)
     assert not list(store_path.parent.iterdir())
+    store_path.touch()
+    with pytest.raises(StoreError, match=f"{store_path.name}: there is no store to read, the file is empty"):
+        Memory.open(store_path, embedder=None, read_only=True)
+    assert store_path.read_bytes() == b""
+    with pytest.raises(StoreError, match="no store to read, a store in memory begins empty"):
+        Memory.open(":memory:", embedder=None, read_only=True)
 
 
 # -- what cannot be opened ------------------------------------------------------------------------------------------
@@ -208,7 +214,7 @@ def test_a_path_that_cannot_be_opened_is_a_store_error(tmp_path, name, read_only
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-@pytest.mark.parametrize("location", ["", "a\0b", "mysql://host/db", "file://memory.db", b"bytes"])
+@pytest.mark.parametrize("location", ["", "a\0b", "a\udcff", "mysql://host/db", "file://memory.db", b"bytes"])
 def test_a_location_of_no_known_kind_is_refused(location):
     with pytest.raises(InvalidInputError, match=r"store|kind"):
         Memory.open(location, embedder=None)

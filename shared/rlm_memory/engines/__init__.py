@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Final
 
 from rlm_memory.errors import InvalidInputError
+from rlm_memory.filters import is_storable
 from rlm_memory.ports import Engine
 
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
@@ -17,10 +18,10 @@ def open_engine(location: str | PathLike[str], **options: Any) -> Engine:
     """Return the engine for this location: a path or ":memory:".
 
     Raises:
-        InvalidInputError: It is a URL of a kind that is not known.
+        InvalidInputError: It is a URL of a kind that is not known, or no path that SQLite can open.
     """
     path = os.fspath(location)
-    if not isinstance(path, str) or not path or "\0" in path:
+    if not isinstance(path, str) or not path or "\0" in path or not is_storable(path):
         raise InvalidInputError(f"{location!r} is not the location of a store; expected a path or ':memory:'.")
     if url := _URL.match(path):
         raise InvalidInputError(f"Unknown kind of store {url[1]}://; expected a path or ':memory:'.")

@@ -74,9 +74,18 @@ class Database:
             location: A path, or ":memory:".
             read_only: Refuse writes; the file and its folder are left as they are.
             timeout: Seconds to wait for another process's write lock.
+
+        Raises:
+            StoreError: The file cannot be opened, or there is none and it may not be made.
         """
         self.in_memory = location == MEMORY
         self.location = location if self.in_memory else os.path.abspath(location)
+        if read_only and (self.in_memory or not os.path.exists(self.location)):
+            where = "a store in memory begins empty" if self.in_memory else "the file does not exist"
+            raise StoreError(
+                f"{self.location}: there is no store to read, {where}. Check the name and its folder, or open it "
+                "without read_only=True to make one."
+            )
         self.read_only = read_only
         self.timeout = timeout
         # For whoever remembers what it has read inside a transaction.

@@ -9,8 +9,9 @@ Loading a private copy whose symbols are hidden, all but the entry point, keeps 
 from __future__ import annotations
 
 import atexit
-import functools
+import contextlib
 import os
+import platform
 import shutil
 import struct
 import sys
@@ -18,35 +19,79 @@ import tempfile
 from pathlib import Path
 
 import apsw
-import sqlite_vec
+
+from rlm_memory.errors import StoreError
 
 _ENTRY_POINT = "sqlite3_vec_init"
 _SHT_DYNSYM = 11
 _STV_HIDDEN = 2
 
 
+_copy: tuple[str, os.stat_result] | None = None
+"""The path of this process's own copy of the extension, and what is there."""
+
+
 def load_vec0(connection: apsw.Connection) -> None:
-    """Make the vec0 virtual table known to this connection."""
-    connection.enable_load_extension(True)
+    """Make the vec0 virtual table known to this connection.
+
+    Raises:
+        StoreError: sqlite-vec is not installed, or holds no library that runs here.
+    """
     try:
-        connection.load_extension(_private_copy(), _ENTRY_POINT)
-    finally:
-        connection.enable_load_extension(False)
+        connection.enable_load_extension(True)
+        try:
+            connection.load_extension(_private_copy(), _ENTRY_POINT)
+        finally:
+            connection.enable_load_extension(False)
+    except (ImportError, AttributeError, OSError, apsw.ExtensionLoadingError) as error:
+        raise StoreError(
+            f"sqlite-vec cannot be loaded on {sys.platform} ({platform.machine()}): {error}. Install its release for "
+            "this system with: pip install --force-reinstall 'sqlite-vec>=0.1.9,<0.2' (there is one for Linux with "
+            "glibc, for macOS, and for Windows on x86-64)."
+        ) from error
 
 
-@functools.cache
 def _private_copy() -> str:
     """Return the path of this process's own copy of the extension; it is gone when the process ends."""
+    global _copy  # without a lock, which a fork could leave held: at worst, two threads make a copy each
+    # A program that becomes a daemon closes every file, and the number may be that of another one by now.
+    if (copy := _copy) is None or not _is_still_there(*copy):
+        path = _copied(_library())
+        _copy = copy = path, os.stat(path)
+    return copy[0]
+
+
+def _is_still_there(path: str, then: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), then)
+    except OSError:
+        return False
+
+
+def _library() -> Path:
+    import sqlite_vec  # here, so that a missing one is told by load_vec0
+
     path = Path(sqlite_vec.loadable_path())
-    if not path.exists():
-        path = next(path.parent.glob(path.name + ".*"))
+    found = [path] if path.exists() else sorted(path.parent.glob(path.name + ".*"))
+    if not found:
+        raise FileNotFoundError(f"there is no library at {path}")
+    return found[0]
+
+
+def _copied(library: Path) -> str:
     if sys.platform == "linux":
-        descriptor = os.memfd_create("vec0")  # a file without a name: nothing to clean up, nothing to tamper with
-        os.write(descriptor, hide_symbols(path.read_bytes(), keep=_ENTRY_POINT))
-        return f"/proc/self/fd/{descriptor}"
+        image = hide_symbols(library.read_bytes(), keep=_ENTRY_POINT)
+        with contextlib.suppress(OSError):  # a kernel, or a sandbox, that has no such files
+            descriptor = os.memfd_create("vec0")  # a file without a name: nothing to clean up, nothing to tamper with
+            os.write(descriptor, image)
+            return f"/proc/self/fd/{descriptor}"
+    else:
+        image = library.read_bytes()
     folder = tempfile.mkdtemp(prefix="rlm-memory-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return shutil.copy(path, folder)
+    copy = Path(folder, library.name)
+    copy.write_bytes(image)
+    return str(copy)
 
 
 def hide_symbols(library: bytes, *, keep: str) -> bytes:

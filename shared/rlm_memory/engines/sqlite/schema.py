@@ -11,7 +11,7 @@ import apsw
 
 from rlm_memory.engines.sqlite.connection import Database, row_of
 from rlm_memory.engines.sqlite.statements import PUT_META
-from rlm_memory.errors import InvalidInputError, StoreCorruptError, StoreVersionError
+from rlm_memory.errors import InvalidInputError, StoreCorruptError, StoreError, StoreVersionError
 
 APPLICATION_ID: Final = 0x524C4D31  # "RLM1" in the file's header: this file is ours
 
@@ -40,12 +40,19 @@ def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) 
     Raises:
         StoreVersionError: The file is from a newer release.
         StoreCorruptError: The file is a database, but not one of ours.
+        StoreError: The file is to be read alone, and there is nothing in it.
     """
     steps = migrations()
     newest = steps[-1][0]
     with database.reading() as connection:
-        if _version(database, connection, newest) == newest:
-            return
+        version = _version(database, connection, newest)
+    if version == newest:
+        return
+    if database.read_only and version == 0:
+        raise StoreError(
+            f"{database.location}: there is no store to read, the file is empty. "
+            "Open it without read_only=True to make one."
+        )
     if database.read_only:
         raise StoreVersionError(
             f"{database.location} has an older schema. Open it once without read_only=True to bring it up to date."
