@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rlm_memory
+from chat_server import ChatServer
 from rlm_memory.filters import Operator
 
 README = Path(__file__).parents[1] / "README.md"
@@ -17,15 +20,30 @@ NEEDS = {
     "wordllama": ("wordllama", "offline"),
     "langchain_rlm": ("langchain_core", "langchain"),
     "llamaindex_rlm": ("llama_index.core", "llamaindex"),
+    "integrations.rlms": ("rlm", "rlms"),
 }
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture
+def provider(socket_enabled: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that answers with a cell, in the place of OpenAI's."""
+    with ChatServer(lambda asked: "```repl\nanswer['content'] = '1883'\nanswer['ready'] = True\n```") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        warnings.filterwarnings("ignore", "unclosed", ResourceWarning)  # rlms leaves its own server's socket to Python
+        yield
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=[f"program {number}" for number in range(1, len(PROGRAMS) + 1)])
-def test_program_of_the_readme_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_of_the_readme_runs(
+    program: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, (module, extra) in NEEDS.items():
         if name in program:
             pytest.importorskip(module, reason=f"needs the extra {extra}")
+    if "integrations.rlms" in program:
+        request.getfixturevalue("provider")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, str(README), "exec"), {"__name__": "readme"})
 

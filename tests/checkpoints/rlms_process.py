@@ -70,7 +70,7 @@ def live(
     if plain:
         runtime: Any = rlm.RLM(**settings)
     else:
-        runtime = RLM(**settings, checkpoints=folder, session_id="s", **options)
+        runtime = RLM(**{**settings, **options}, checkpoints=folder, session_id="s")
     done = runtime.completion(CONTEXT, root_prompt="How many?")
     return {
         "response": done.response,

@@ -297,6 +297,26 @@ def test_budget_counts_what_was_spent_before(
     assert Outcome.of(lives.live(tmp_path, options=options), tmp_path) == whole.outcome
 
 
+def test_time_limit_counts_what_was_used_before(lives: Lives, tmp_path: Path) -> None:
+    assert lives.live(tmp_path, kill_at=8) is None
+    (session,) = CheckpointStore(tmp_path).sessions()
+    used = CheckpointStore(tmp_path).latest(session).working_memory["seconds"]
+    said = lives.live(tmp_path, options={"max_timeout": used / 2})
+    assert said is not None
+    assert said["error"].startswith("TimeoutExceededError: Timeout exceeded after iteration 0")
+    assert len(lives.server.asked) == 9
+
+
+def test_children_that_run_at_the_same_time_come_back(lives: Lives, whole: Whole, tmp_path: Path) -> None:
+    options = {"max_concurrent_subcalls": 2}
+    assert lives.live(tmp_path, kill_at=18, options=options) is None
+    said = lives.live(tmp_path, options=options)
+    assert said is not None
+    assert whole.outcome.said is not None
+    assert said["response"] == whole.outcome.said["response"]
+    assert len(lives.server.asked) <= REQUESTS + 2  # of the two that were in flight, one may have been answered
+
+
 def test_model_is_told_once_what_did_not_come_back_and_no_reply_is_paid_again_for_it(
     lives: Lives, tmp_path: Path
 ) -> None:

@@ -23,7 +23,8 @@ from rlm_memory.integrations.rlms.interface import (
     get_client,
     with_globals,
 )
-from rlm_memory.integrations.rlms.run import Run, Scaffold
+from rlm_memory.integrations.rlms.repl import Scaffold
+from rlm_memory.integrations.rlms.run import Run
 
 __all__ = ["RLM"]
 
@@ -122,13 +123,15 @@ class RLM(BaseRLM):  # type: ignore[misc]  # rlms has no types
     def _spawn_completion_context(self, prompt: str | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
         run = self._current()
         self._completion_start_time -= run.seconds_before  # by which children are given the time that is left
-        with (
-            ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rlm-memory") as pool,
-            super()._spawn_completion_context(prompt) as (handler, environment),
-        ):
-            run.attach(handler, environment, pool)
-            yield handler, environment
-            run.take_variables()  # before the environment is cleaned up
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rlm-memory") as pool:
+            spawn = with_globals(
+                BaseRLM._spawn_completion_context,
+                get_client=lambda *options: JournalledLM(get_client(*options), run.session, pool),
+                get_environment=lambda _, options: run.repl(options),
+            )
+            with contextmanager(spawn)(self, prompt) as (handler, repl):
+                yield handler, repl
+                run.take_variables()  # before it is cleaned up
 
     def _completion_turn(self, prompt: Any, lm_handler: Any, environment: Any) -> Any:
         run = self._current()
@@ -169,10 +172,10 @@ class RLM(BaseRLM):  # type: ignore[misc]  # rlms has no types
             made._parent = run.session
             return made
 
-        def client(*arguments: Any) -> JournalledLM:
-            return JournalledLM(get_client(*arguments), run.session)
-
-        return with_globals(BaseRLM._subcall, RLM=child, get_client=client)(self, prompt, model)
+        subcall = with_globals(
+            BaseRLM._subcall, RLM=child, get_client=lambda *options: JournalledLM(get_client(*options), run.session)
+        )
+        return subcall(self, prompt, model)
 
     # Ours
 

@@ -42,6 +42,7 @@ __all__ = [
     "BaseLM",
     "BaseRLM",
     "CodeBlock",
+    "LocalREPL",
     "ModelUsageSummary",
     "REPLResult",
     "RLMChatCompletion",
@@ -75,7 +76,7 @@ _USES: Final[tuple[tuple[type, str, tuple[str, ...], set[str]], ...]] = (
             "_spawn_completion_context",
         },
     ),
-    (BaseRLM, "_spawn_completion_context", ("prompt",), {"_subcall", "custom_tools"}),
+    (BaseRLM, "_spawn_completion_context", ("prompt",), {"get_client", "get_environment", "_subcall", "custom_tools"}),
     (BaseRLM, "_completion_turn", ("prompt", "lm_handler", "environment"), {"completion", "execute_code"}),
     (BaseRLM, "_check_timeout", ("iteration", "time_start"), {"max_timeout"}),
     (
@@ -96,10 +97,9 @@ _USES: Final[tuple[tuple[type, str, tuple[str, ...], set[str]], ...]] = (
         ("prompt", "model"),
         {"RLM", "get_client", "_cumulative_cost", "_completion_start_time"},
     ),
-    (LMHandler, "get_client", ("model", "depth"), {"clients", "default_client", "other_backend_client"}),
-    (LMHandler, "get_usage_summary", (), {"clients", "default_client", "other_backend_client"}),
+    (LMHandler, "get_usage_summary", (), {"get_usage_summary"}),
     (LocalREPL, "setup", (), {"locals", "globals", "_capture_answer"}),
-    (LocalREPL, "execute_code", ("code",), {"locals", "globals", "_restore_scaffold"}),
+    (LocalREPL, "execute_code", ("code",), {"locals", "globals", "_restore_scaffold", "_temp_cwd"}),
     (LocalREPL, "_restore_scaffold", (), {*SCAFFOLD.values(), "_compaction_history", "compaction"}),
 )
 """A class, a method of it, its parameters, and what its code must look up itself for it to find what we put there."""
@@ -122,7 +122,8 @@ if misfits := list(_misfits()):
     raise UnsupportedRuntimeError(f"Expected the package {WANTED}; in the installed one {'; '.join(misfits)}.")
 
 
-def with_globals(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
-    """Return the same function, for which these global names mean something else."""
+def with_globals(method: Callable[..., Any], **names: Any) -> Callable[..., Any]:
+    """Return the function that is under a method, for which these global names mean something else."""
+    function = inspect.unwrap(method)
     assert isinstance(function, FunctionType)
     return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)

@@ -5,57 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Mapping
 from typing import Any
 
 from rlm_memory.checkpoints import RLMSession, Unrestored
-from rlm_memory.integrations.rlms.calls import JournalledLM, digest
-from rlm_memory.integrations.rlms.interface import (
-    SCAFFOLD,
-    AnswerDict,
-    CodeBlock,
-    REPLResult,
-    RLMIteration,
-    extract_tool_value,
-)
-
-
-class Scaffold:
-    """What the runtime itself puts into the namespace: it is stored by name, and is that of the new process again.
-
-    It is there before the REPL is, because checkpoints that name it are read before.
-    """
-
-    def __init__(self, custom_tools: Mapping[str, Any] | None) -> None:
-        self.environment: Any = None
-        self.answer = AnswerDict(on_ready=self._answered)
-        self.functions = {name: self._function(method) for name, method in SCAFFOLD.items()}
-        tools = {name: extract_tool_value(entry) for name, entry in (custom_tools or {}).items()}
-        self.provided: dict[str, Any] = {
-            **{name: tool for name, tool in tools.items() if callable(tool)},
-            **self.functions,
-            "answer": self.answer,
-        }
-
-    def _answered(self, content: Any) -> None:
-        self.environment._capture_answer(content)
-
-    def _function(self, method: str) -> Callable[..., Any]:
-        def function(*arguments: Any, **named: Any) -> Any:
-            return getattr(type(self.environment), method)(self.environment, *arguments, **named)
-
-        function.__name__ = function.__qualname__ = method.lstrip("_")
-        return function
-
-    def attach(self, environment: Any) -> None:
-        """Put it into the namespace of a new REPL."""
-        self.environment = environment
-        for name, method in SCAFFOLD.items():
-            # As attributes, too: after each cell the REPL puts its methods back, and those are new objects each time.
-            setattr(environment, method, self.functions[name])
-            environment.globals[name] = self.functions[name]
-        environment.locals["answer"] = self.answer
+from rlm_memory.integrations.rlms.calls import digest
+from rlm_memory.integrations.rlms.interface import CodeBlock, REPLResult, RLMIteration
+from rlm_memory.integrations.rlms.repl import SavedREPL, Scaffold
 
 
 class Run:
@@ -67,30 +23,19 @@ class Run:
 
     def __init__(self, session: RLMSession, scaffold: Scaffold) -> None:
         self.session = session
-        self._saved = session.working_memory
         self._scaffold = scaffold
-        self._began = time.monotonic()
+        self._saved = session.working_memory
         self._is_new = not self._saved
         self._begun = False
         self._done = deque(self._saved.setdefault("iterations", []))
         self.seconds_before: float = self._saved.setdefault("seconds", 0.0)
-        self._left_open: Any = None
+        self._began = time.monotonic()
         self._children: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def attach(self, handler: Any, environment: Any, pool: Executor) -> None:
-        """Put the journal between the runtime and its models, and take hold of its REPL."""
-        wrapped: dict[int, JournalledLM] = {}
-
-        def journalled(client: Any) -> JournalledLM:
-            return wrapped.setdefault(id(client), JournalledLM(client, self.session, pool))
-
-        handler.clients = {name: journalled(client) for name, client in handler.clients.items()}
-        handler.default_client = journalled(handler.default_client)
-        if handler.other_backend_client is not None:
-            handler.other_backend_client = journalled(handler.other_backend_client)
-        self._scaffold.attach(environment)
-        self._left_open = environment.locals.get("f")
+    def repl(self, options: Mapping[str, Any]) -> SavedREPL:
+        """Return the REPL of the completion, new."""
+        return SavedREPL(self._scaffold, is_child=self.session.depth > 0, **options)
 
     # Turns
 
@@ -120,7 +65,8 @@ class Run:
         self._children.clear()
         if self.catches_up:
             messages[:-1] = self.session.messages
-            self._put_variables_back()
+            self._scaffold.repl.put_back(self.session.namespace, self._saved["answer"])
+            self.take_variables()
         else:
             self.take_variables()
             self.session.messages = messages[:-1]
@@ -169,28 +115,10 @@ class Run:
 
     def take_variables(self) -> None:
         """Take the variables as they are now into the session."""
-        variables = self._scaffold.environment.locals
         self.session.namespace.clear()
-        self.session.namespace.update(
-            (name, value)
-            for name, value in variables.items()
-            if name != "answer" and not (name == "f" and value is self._left_open)  # the closed file of the context
-        )
-        self._saved["answer"] = dict(variables["answer"])
+        self.session.namespace.update(self._scaffold.repl.taken())
+        self._saved["answer"] = dict(self._scaffold.answer)
         self._saved["seconds"] = self.seconds_before + time.monotonic() - self._began
-
-    def _put_variables_back(self) -> None:
-        """Put the saved variables into the REPL; one that did not come back leaves what the runtime has put there."""
-        environment = self._scaffold.environment
-        environment.locals.update(
-            (name, value)
-            for name, value in self.session.namespace.items()
-            if not (isinstance(value, Unrestored) and name in environment.locals)
-        )
-        dict.update(self._scaffold.answer, self._saved["answer"])
-        if environment.compaction:
-            environment._compaction_history = environment.locals["history"]
-        self.take_variables()
 
     def _tell_of_losses(self, messages: list[dict[str, Any]]) -> None:
         """Tell the model once which variables did not come back, in the first turn whose reply is not paid already."""
