@@ -20,7 +20,7 @@ from rlm_memory.records import (
     Access,
     CheckReport,
     Edge,
-    Hit,
+    Hits,
     LogEntry,
     Message,
     MessageStatus,
@@ -76,7 +76,7 @@ class AsyncMemory:
         """See `Memory.add`."""
         return await self._drive(self.memory.adding(texts, **options))
 
-    async def search(self, query: str | None = None, **options: Any) -> builtins.list[Hit]:
+    async def search(self, query: str | None = None, **options: Any) -> Hits:
         """See `Memory.search`."""
         return await self._drive(self.memory.searching(query, **options))
 

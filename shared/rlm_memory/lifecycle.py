@@ -29,7 +29,17 @@ from rlm_memory.promotion import (
     decide_in_sweep,
     explain,
 )
-from rlm_memory.records import TIERS, Access, LogEntry, Node, PromotionDecision, SessionRecord, Tier, TierCounts
+from rlm_memory.records import (
+    TIERS,
+    Access,
+    LogEntry,
+    Node,
+    PromotionDecision,
+    PromotionLog,
+    SessionRecord,
+    Tier,
+    TierCounts,
+)
 from rlm_memory.times import milliseconds, moment
 from rlm_memory.validation import checked_ids, checked_reason, checked_time
 
@@ -346,10 +356,15 @@ class Lifecycle:
         explained = (explain(node, usages[node.id], self._policy, now=now) for node in nodes)
         return [decision for decision in explained if len(decision.missing) == 1]
 
-    def log(self, node_id: str | None, since: datetime | None) -> Iterator[LogEntry]:
+    def log(self, node_id: str | None, since: datetime | None) -> PromotionLog:
         """Return the entries of the log in order."""
-        self._catch_up_with_all()
-        return self._entries(node_id, None if since is None else milliseconds(self._now(since)))
+        since_ms = None if since is None else milliseconds(self._now(since))
+
+        def read() -> Iterator[LogEntry]:
+            self._catch_up_with_all()
+            return self._entries(node_id, since_ms)
+
+        return PromotionLog(read)
 
     def _entries(self, node_id: str | None = None, since_ms: int | None = None) -> Iterator[LogEntry]:
         after = 0

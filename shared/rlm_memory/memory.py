@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -44,10 +44,11 @@ from rlm_memory.records import (
     CheckReport,
     Edge,
     Hit,
-    LogEntry,
+    Hits,
     Node,
     NodeType,
     PromotionDecision,
+    PromotionLog,
     SessionRecord,
     Stats,
     Tier,
@@ -68,6 +69,9 @@ from rlm_memory.validation import (
     checked_session_id,
     checked_tiers,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DEFAULT_EMBEDDER: Final = "openai:text-embedding-3-small"
 DEFAULT_TOKENIZER: Final = "porter unicode61"
@@ -687,7 +691,7 @@ class Memory:
         session: Session | str | None = None,
         mmr: float | None = None,
         fetch_k: int | None = None,
-    ) -> builtins.list[Hit]:
+    ) -> Hits:
         """Return the `k` best nodes for a question, the best first; fewer only if fewer pass the filters.
 
         Every candidate is scored by both legs, each leg is stretched over [0, 1] among the candidates, and
@@ -750,7 +754,7 @@ class Memory:
         session: Session | str | None = None,
         mmr: float | None = None,
         fetch_k: int | None = None,
-    ) -> Steps[builtins.list[Hit]]:
+    ) -> Steps[Hits]:
         """Return the steps of `search`."""
         scope = _scope(where, tiers, types, min_confidence, include_archived)
         k = checked_count("k", k)
@@ -796,9 +800,7 @@ class Memory:
             return 0.0
         return self.alpha if alpha is None else checked_alpha(alpha)
 
-    def _hits(
-        self, found: Candidates, alpha: float, least: float, wanted: int, k: int, mmr: float | None
-    ) -> builtins.list[Hit]:
+    def _hits(self, found: Candidates, alpha: float, least: float, wanted: int, k: int, mmr: float | None) -> Hits:
         scores = fuse(found.semantic, found.keyword, alpha)
         relevances = relevance(found.semantic, found.coverage)
         best = order(scores, found.semantic, found.created_at, found.ids)
@@ -808,10 +810,10 @@ class Memory:
             vectors = self._engine.vectors([found.keys[i] for i in best])
             best = best[maximal_marginal_relevance(weights, vectors, k, mmr)]
         nodes = self._engine.nodes([found.keys[i] for i in best])
-        return [
+        return Hits(
             Hit(node, float(scores[i]), _raw(found.semantic[i]), _raw(found.keyword[i]), float(relevances[i]))
             for node, i in zip(nodes, best, strict=True)
-        ]
+        )
 
     # -- sessions and tiers ---------------------------------------------------------------------------------------
 
@@ -886,7 +888,7 @@ class Memory:
         """Return an explanation for each used node that lacks a single condition to rise."""
         return self.lifecycle.candidates()
 
-    def promotion_log(self, id: str | None = None, *, since: datetime | None = None) -> Iterator[LogEntry]:
+    def promotion_log(self, id: str | None = None, *, since: datetime | None = None) -> PromotionLog:
         """Return the decisions about one node, or about all, the earliest first; a deleted node's too."""
         return self.lifecycle.log(None if id is None else checked_id(id), since)
 
@@ -897,6 +899,16 @@ class Memory:
     def timeline(self) -> builtins.list[TierCounts]:
         """Return how today's nodes were spread over the tiers, at each moment that changed it: data for a picture."""
         return self.lifecycle.timeline()
+
+    def plot_tiers(self) -> Axes:
+        """Draw `timeline` and return the matplotlib axes.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from rlm_memory.plots import plot_tiers
+
+        return plot_tiers(self.timeline())
 
     def links(self, id: str) -> builtins.list[Edge]:
         """Return the links from and to a node."""

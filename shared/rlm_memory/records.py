@@ -1,11 +1,14 @@
-"""The values that cross the boundaries of the core: frozen, without behaviour of their own."""
+"""The values that cross the boundaries of the core: frozen, with no behaviour but to show themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from rlm_memory.display import Displayed, Table, facts, shortened
 
 NodeType: TypeAlias = Literal["entity", "fact", "experience", "decision", "snippet"]
 Tier: TypeAlias = Literal["task", "session", "longterm", "archive"]
@@ -77,6 +80,21 @@ class Hit:
         return self.node.metadata
 
 
+class Hits(list[Hit], Displayed):
+    """What a search found, the best first: a list that shows itself as a table."""
+
+    def as_table(self) -> Table:
+        """Return rank, scores, tier and text of each."""
+        return Table(
+            f"{len(self)} {'hit' if len(self) == 1 else 'hits'}",
+            ("", "score", "semantic", "keyword", "relevance", "tier", "id", "text"),
+            [
+                (rank, hit.score, hit.semantic, hit.keyword, hit.relevance, hit.node.tier, hit.id, shortened(hit.text))
+                for rank, hit in enumerate(self, start=1)
+            ],
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """A node handed to a reader in a session.
@@ -104,7 +122,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromotionDecision:
+class PromotionDecision(Displayed):
     """What a rule, or a person, decided about a node's tier, with the evidence.
 
     `moved` tells whether the node's tier changes: a decision with `moved` False is a refusal, or an explanation.
@@ -125,6 +143,17 @@ class PromotionDecision:
     def missing(self) -> tuple[Condition, ...]:
         """The conditions that do not hold."""
         return tuple(condition for condition in self.conditions if not condition.holds)
+
+    def as_table(self) -> Table:
+        """Return the conditions, each with what was found."""
+        verb = "moved" if self.moved else "stays"
+        where = f"from {self.from_tier} to {self.to_tier}" if self.moved else f"in {self.from_tier}, not {self.to_tier}"
+        when = f", {self.at:%Y-%m-%d %H:%M} UTC" if self.at else ""
+        return Table(
+            f"{self.node_id} {verb} {where}: {self.reason} ({self.rule}, {self.actor}{when})",
+            ("condition", "found", "required", "holds"),
+            [(each.name, each.found, each.required, each.holds) for each in self.conditions],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +209,35 @@ class LogEntry:
     hash: str
 
 
+class PromotionLog(Displayed):
+    """The entries of a promotion log, the earliest first, read from the store each time they are walked through."""
+
+    def __init__(self, read: Callable[[], Iterator[LogEntry]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        return self._read()
+
+    def as_table(self) -> Table:
+        """Return the last entries."""
+        last = deque(self, maxlen=_SHOWN_ENTRIES)
+        return Table(
+            f"The last {len(last)} entries" if len(last) == _SHOWN_ENTRIES else f"{len(last)} entries",
+            ("", "at", "node", "from", "to", "moved", "rule", "actor", "reason"),
+            [
+                (entry.sequence, move.at, move.node_id, move.from_tier, move.to_tier, move.moved, move.rule, move.actor,
+                 move.reason)
+                for entry in last
+                for move in (entry.decision,)
+            ],
+        )  # fmt: skip
+
+
+_SHOWN_ENTRIES: Final = 50
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Displayed):
     """What a store holds and what it costs, in nodes and bytes.
 
     `nodes`, `by_tier`, `by_type`, `with_vector` and `pending` count this namespace; the sizes are those of the whole
@@ -205,6 +261,18 @@ class Stats:
     other_bytes: int
     free_bytes: int
     file_bytes: int
+
+    def as_table(self) -> Table:
+        """Return each figure under its name, sizes in megabytes."""
+        megabytes = {name: f"{getattr(self, name) / 1e6:,.2f} MB" for name in self.__slots__ if name.endswith("_bytes")}
+        names = (each.name for each in fields(self) if each.name not in ("location", "namespace"))
+        return facts(
+            f"{self.location}, namespace {self.namespace!r}",
+            (
+                (name.removesuffix("_bytes").replace("_", " "), megabytes.get(name, getattr(self, name)))
+                for name in names
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import uuid
 from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ from rlm_memory.checkpoints.heap import Heap, Issue, digest, is_text
 from rlm_memory.checkpoints.migrations import FORMAT_VERSION
 from rlm_memory.checkpoints.names import Permissions
 from rlm_memory.checkpoints.sources import Sources
+from rlm_memory.display import Displayed, Table
 from rlm_memory.errors import InvalidInputError
 
 Unsavable = Literal["placeholder", "skip", "raise"]
@@ -57,7 +57,7 @@ class Diff:
 
 
 @dataclass(slots=True)
-class RLMCheckpoint:
+class RLMCheckpoint(Displayed):
     """The state of an RLM session: the variables of its REPL, and all else that it needs to go on.
 
     `repl_state` maps names to values of any type. `issues` says, after `save` and after `load`, what of them is not
@@ -297,14 +297,16 @@ class RLMCheckpoint:
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointDamagedError(f"The manifest lacks what a checkpoint has: {error}") from error
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{html.escape(type(value).__name__)}</td></tr>"
-            for name, value in self.repl_state.items()
-        )
-        issues = "".join(f"<li>{html.escape(str(issue))}</li>" for issue in self.issues)
-        title = f"{self.session_id}, turn {self.turn}, {self.created_at:%Y-%m-%d %H:%M} UTC, ${self.cost_so_far:.4f}"
-        return f"<b>{html.escape(title)}</b><table>{rows}</table>" + (f"<ul>{issues}</ul>" if issues else "")
+    def as_table(self) -> Table:
+        """Return the variables with their types, and what is not what it was."""
+        issues = {issue.path: issue.reason for issue in self.issues}
+        names = [*self.repl_state, *(path for path in issues if path not in self.repl_state)]
+        return Table(
+            f"{self.session_id}, turn {self.turn}, {self.created_at:%Y-%m-%d %H:%M} UTC, ${self.cost_so_far:.4f}",
+            ("variable", "type", "issue"),
+            [(name, type(self.repl_state.get(name)).__name__ if name in self.repl_state else "", issues.get(name))
+             for name in names],
+        )  # fmt: skip
 
 
 def _savable_names(state: dict[str, Any]) -> tuple[list[str], list[Issue]]:

@@ -1,0 +1,92 @@
+"""Records show themselves as tables: HTML in notebooks, text in terminals, and never as markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlm_memory import Hits, Memory, PromotionLog
+from rlm_memory.checkpoints import RLMCheckpoint
+from rlm_memory.display import Table
+from rlm_memory.errors import InvalidInputError
+from support import SettableClock, WordEmbedder
+
+HOSTILE = "<script>alert('tea')</script> & \x1b[2J tea"
+
+
+@pytest.fixture
+def memory(clock: SettableClock) -> Memory:
+    memory = Memory.open(":memory:", embedder=WordEmbedder(), clock=clock)
+    memory.add([HOSTILE, "Ada drinks tea", "Bo has a dog"], ids=["<b>", "ada", "bo"])
+    memory.promote("ada", "longterm", reason="<i>because</i>")
+    return memory
+
+
+def shown(memory: Memory) -> dict[str, object]:
+    return {
+        "hits": memory.search("tea", k=3),
+        "decision": memory.explain_promotion("<b>"),
+        "log": memory.promotion_log(),
+        "stats": memory.stats(),
+        "checkpoint": RLMCheckpoint(session_id="<script>", repl_state={"<b>": 1}),
+    }
+
+
+@pytest.mark.parametrize("name", ["hits", "decision", "log", "stats", "checkpoint"])
+def test_what_people_look_at_is_a_table_in_a_notebook_and_text_in_a_terminal(memory: Memory, name: str) -> None:
+    value = shown(memory)[name]
+    page = value._repr_html_()  # type: ignore[attr-defined]  # what Jupyter calls
+    assert page.startswith("<table>")
+    assert page.endswith("</table>")
+    for markup in ("<script", "<b>alert", "<i>because", "<b></td>"):
+        assert markup not in page
+    text = str(value)
+    assert "<table>" not in text
+    assert "\x1b" not in text
+    assert len(text.splitlines()) > 1
+
+
+def test_hits_are_a_list_and_their_table_has_rank_scores_and_text(memory: Memory) -> None:
+    hits = memory.search("tea", k=2)
+    assert isinstance(hits, list)
+    assert isinstance(hits, Hits)
+    table = hits.as_table()
+    assert table.caption == "2 hits"
+    assert [row[0] for row in table.rows] == [1, 2]
+    assert [row[1] for row in table.rows] == [hit.score for hit in hits]
+
+
+def test_a_log_can_be_walked_through_again_and_shows_its_last_entries(memory: Memory) -> None:
+    log = memory.promotion_log()
+    assert isinstance(log, PromotionLog)
+    assert list(log) == list(log) != []
+    for turn in range(60):
+        memory.promote("bo", "session" if turn % 2 else "task", reason=f"turn {turn}")
+    rows = log.as_table().rows
+    assert len(rows) == 50
+    assert rows[-1][-1] == "turn 59"
+
+
+def test_columns_are_aligned_and_long_cells_cut() -> None:
+    text = Table("Two", ("name", "n"), [("a", 1), ("b" * 100, 22)]).to_text()
+    caption, head, first, second = text.splitlines()
+    assert caption == "Two"
+    assert head.index("n", 4) == first.index("1") == second.index("22") == 62
+    assert second.startswith("b" * 59 + "…")
+
+
+def test_pictures_show_tiers_and_the_parts_of_scores(memory: Memory, clock: SettableClock) -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="needs the extra notebooks")
+    matplotlib.use("Agg")
+    from rlm_memory.plots import plot_scores, plot_tiers
+
+    axes = memory.plot_tiers()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["task", "session", "longterm", "archive"]
+    hits = memory.search("Ada tea", k=3)
+    bars = plot_scores(hits, alpha=0.25).containers
+    assert [len(bar) for bar in bars] == [3, 3]
+    assert max(bar.get_width() for bar in bars[0]) == pytest.approx(0.25)
+    assert max(bar.get_width() for bar in bars[1]) == pytest.approx(0.75)
+    for nothing in (lambda: plot_tiers([]), lambda: plot_scores([])):
+        with pytest.raises(InvalidInputError, match="no "):
+            nothing()
+    matplotlib.pyplot.close("all")
