@@ -41,11 +41,13 @@ class Recording:
 
     def tool_ended(self, run_id: UUID, output: Any) -> None:
         """Tell what a tool returned; an error that the model is told of is one here, too."""
-        if isinstance(output, ToolMessage) and output.status == "error":
-            self._recorder.finish(str(run_id), "failed", error=output.text)
-        else:
-            self._recorder.finish(str(run_id), output=output, describe=described)
-        self.ended(run_id, output)
+        try:
+            if isinstance(output, ToolMessage) and output.status == "error":
+                self._recorder.finish(str(run_id), "failed", error=output.text)
+            else:
+                self._recorder.finish(str(run_id), output=output, describe=described)
+        finally:
+            self.ended(run_id, output)
 
     def search_started(self, run_id: UUID, parent_run_id: UUID | None, name: str, query: str) -> None:
         """Tell that a retriever searches."""
@@ -55,8 +57,10 @@ class Recording:
     def search_ended(self, run_id: UUID, documents: Sequence[Document]) -> None:
         """Tell what a retriever has found: the ids."""
         ids = [document.id for document in documents]
-        self._recorder.finish(str(run_id), output=ids)
-        self.ended(run_id, ids)
+        try:
+            self._recorder.finish(str(run_id), output=ids)
+        finally:
+            self.ended(run_id, ids)
 
     def model_started(
         self, run_id: UUID, parent_run_id: UUID | None, name: str, prompt: str | Sequence[BaseMessage]
@@ -69,14 +73,18 @@ class Recording:
     def model_ended(self, run_id: UUID, response: LLMResult) -> None:
         """Tell what a model has answered, and what that cost."""
         said = _answer(response)
-        self._recorder.finish(str(run_id), output=said, usage=_usage(response), describe=described)
-        self.ended(run_id, said)
+        try:
+            self._recorder.finish(str(run_id), output=said, usage=_usage(response), describe=described)
+        finally:
+            self.ended(run_id, said)
 
     def model_failed(self, run_id: UUID, error: BaseException, response: LLMResult | None) -> None:
         """Tell that a model gave no answer, or a part of one."""
         usage = None if response is None else _usage(response)
-        self._recorder.finish(str(run_id), _status(error), error=error, usage=usage)
-        self.failed(run_id, error)
+        try:
+            self._recorder.finish(str(run_id), _status(error), error=error, usage=usage)
+        finally:
+            self.failed(run_id, error)
 
     def ended(self, run_id: UUID, output: Any) -> None:
         """Tell that a run has ended well."""

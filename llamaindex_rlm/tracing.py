@@ -1,4 +1,4 @@
-"""Handlers for LlamaIndex's dispatcher that tell a memory what was found in a run, and how the run ended."""
+"""Handlers for LlamaIndex's dispatcher that tell a memory what was found in a run, and a session of every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import threading
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,8 +31,10 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 from workflows.errors import WorkflowCancelledByUser
 
+from llamaindex_rlm.recording import Recording
 from llamaindex_rlm.streams import awatched, watched
 from rlm_memory import Memory
+from rlm_memory.checkpoints import CheckpointWriteError, RLMSession
 from rlm_memory.errors import InvalidInputError, StoreError
 from rlm_memory.turns import Sessions, Turn, named_session
 
@@ -43,6 +45,8 @@ _TASKS: Final = (BaseQueryEngine, BaseChatEngine, Workflow)
 _STREAMS: Final = (StreamingResponse, AsyncStreamingResponse, StreamingAgentChatResponse, Iterator, AsyncIterator)
 _ENDS_OF_STREAMS: Final = (LLMChatEndEvent, LLMCompletionEndEvent, StreamChatEndEvent)
 _FAILURES: Final = (ExceptionEvent, StreamChatErrorEvent)
+
+_UNRECORDED: Final = "What happened in a run could not be recorded in the session"
 
 _logger = logging.getLogger("llamaindex_rlm")
 
@@ -269,7 +273,17 @@ class RLMEventHandler(BaseEventHandler):
     handler; else in one that this handler has alone. Sessions go on: `memory.session(id).end()` ends one, and one that
     is still for long is ended by `memory.sweep()`.
 
-    A run is never broken and never waits for the store's writers: reports are queued in a file, see
+    **Checkpoints.** With `rlm_session` the outermost queries, chats, workflows and calls of tools are turns of a
+    session of `rlm_memory.checkpoints`, which saves itself every few turns and after an error. Calls of models and
+    tools are in its journal before they are made, so that a session which is restored after a crash knows what was
+    pending; usage, costs and the events of its trajectory outlive a crash, too. Events are cut, and hold no secrets
+    that can be told by their names or their form; `rlm_memory.checkpoints.recorder` says what is in them. A run whose
+    tags name another `session_id` than that session has is not recorded. A run that was cancelled while it waited for
+    somebody is saved, and no turn: the one that goes on with it is. The dispatcher tells handlers of all this in the
+    thread of the run, so an event loop waits for the disk: for some milliseconds a call, and for as long as a
+    checkpoint takes.
+
+    A run is never broken, and never waits for the writers of the memory: reports are queued in a file, see
     `Session.record_access`. The dispatcher says nothing about errors of handlers: they are logged under
     "llamaindex_rlm".
 
@@ -291,13 +305,15 @@ class RLMEventHandler(BaseEventHandler):
 
     _tracking: Tracking = PrivateAttr()
     _session_id: str = PrivateAttr()
+    _recording: Recording | None = PrivateAttr()
 
-    def __init__(self, memory: Memory, *, session_id: str | None = None) -> None:
+    def __init__(self, memory: Memory, *, session_id: str | None = None, rlm_session: RLMSession | None = None) -> None:
         """Report to a memory, which stays the caller's to close.
 
         Args:
             memory: The memory whose nodes are watched for.
             session_id: The session of every run whose tags do not name one.
+            rlm_session: Where calls and searches are recorded; `RLMSpanHandler` needs to have it, too.
 
         Raises:
             InvalidInputError: The session id is no text, or empty.
@@ -305,6 +321,7 @@ class RLMEventHandler(BaseEventHandler):
         super().__init__()
         self._tracking = tracking_of(memory)
         self._session_id = str(uuid.uuid4()) if session_id is None else memory.session(session_id).id
+        self._recording = None if rlm_session is None else Recording(rlm_session)
 
     @classmethod
     def class_name(cls) -> str:
@@ -321,6 +338,9 @@ class RLMEventHandler(BaseEventHandler):
                 self._tracking.stream_ended(event.span_id, True, is_answer=isinstance(event, StreamChatEndEvent))
             elif isinstance(event, _FAILURES) and isinstance(event.exception, Exception):
                 self._tracking.stream_ended(event.span_id, False, is_answer=isinstance(event, StreamChatErrorEvent))
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                self._recording.happened(event)
 
     def feedback(self, run_id: str, success: bool, *, session_id: str | None = None) -> int:
         """Tell whether a run has served, whatever its end said; return to how many nodes that was attached.
@@ -345,16 +365,27 @@ class RLMEventHandler(BaseEventHandler):
 class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
     """Tells a memory which run an access belongs to, and how the run has ended: see `RLMEventHandler`.
 
-    It goes to the same dispatcher as the event handler. Alone it reports nothing; without it, each retrieval is a turn
-    of its own, unless an agent or a workflow runs, and no outcome is known.
+    It goes to the same dispatcher as the event handler. Alone it reports nothing to the memory; without it, each
+    retrieval is a turn of its own, unless an agent or a workflow runs, no outcome is known, and nothing is recorded.
     """
 
     _tracking: Tracking = PrivateAttr()
+    _recording: Recording | None = PrivateAttr()
 
-    def __init__(self, memory: Memory) -> None:
-        """Report to a memory, which stays the caller's to close."""
+    def __init__(
+        self, memory: Memory, *, rlm_session: RLMSession | None = None, idempotent_tools: Collection[str] = ()
+    ) -> None:
+        """Report to a memory, which stays the caller's to close.
+
+        Args:
+            memory: The memory whose nodes are watched for.
+            rlm_session: Where turns and calls of tools are recorded.
+            idempotent_tools: The tools whose calls do no harm when they are made twice; of the others a restored
+                session tells that they may have happened.
+        """
         super().__init__(open_spans={}, completed_spans=[], dropped_spans=[], current_span_ids={})
         self._tracking = tracking_of(memory)
+        self._recording = None if rlm_session is None else Recording(rlm_session, idempotent_tools)
 
     @classmethod
     def class_name(cls) -> str:
@@ -374,8 +405,12 @@ class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
 
         The base is given no span to keep: it would drop it, as if it had failed, when the dispatcher is shut down.
         """
+        told = tags or active_instrument_tags.get()
         with _logged():
-            self._tracking.enter(id_, parent_span_id, instance, tags or active_instrument_tags.get())
+            self._tracking.enter(id_, parent_span_id, instance, told)
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                self._recording.enter(id_, parent_span_id, instance, bound_args, told)
 
     def prepare_to_exit_span(
         self,
@@ -392,6 +427,9 @@ class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
             # a workflow that was not cancelled has a result
             success = None if isinstance(instance, Workflow) and result is None else True
             self._tracking.leave(id_, success, streams=isinstance(result, _STREAMS))
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                self._recording.leave(id_, instance, result)
 
     def prepare_to_drop_span(
         self,
@@ -405,10 +443,19 @@ class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
         with _logged():
             is_failure = isinstance(err, Exception) and not isinstance(err, WorkflowCancelledByUser)
             self._tracking.leave(id_, False if is_failure else None)
+        if self._recording is not None:
+            with _logged(_UNRECORDED):
+                self._recording.drop(id_, instance, err)
 
 
 @contextlib.contextmanager
-def tracked(memory: Memory, *, session_id: str | None = None) -> Iterator[RLMEventHandler]:
+def tracked(
+    memory: Memory,
+    *,
+    session_id: str | None = None,
+    rlm_session: RLMSession | None = None,
+    idempotent_tools: Collection[str] = (),
+) -> Iterator[RLMEventHandler]:
     """Report to a memory what goes on during the block, in all threads; gives the event handler.
 
     Both handlers are added to LlamaIndex's root dispatcher and taken away at the end.
@@ -416,9 +463,12 @@ def tracked(memory: Memory, *, session_id: str | None = None) -> Iterator[RLMEve
     Args:
         memory: The memory whose nodes are watched for.
         session_id: The session of every run whose tags do not name one.
+        rlm_session: A session with checkpoints, where the runs are recorded: see `RLMEventHandler`.
+        idempotent_tools: The tools whose calls do no harm when they are made twice.
     """
     dispatcher = get_dispatcher()
-    events, spans = RLMEventHandler(memory, session_id=session_id), RLMSpanHandler(memory)
+    events = RLMEventHandler(memory, session_id=session_id, rlm_session=rlm_session)
+    spans = RLMSpanHandler(memory, rlm_session=rlm_session, idempotent_tools=idempotent_tools)
     dispatcher.add_event_handler(events)
     dispatcher.add_span_handler(spans)
     try:
@@ -430,14 +480,14 @@ def tracked(memory: Memory, *, session_id: str | None = None) -> Iterator[RLMEve
 
 
 @contextlib.contextmanager
-def _logged() -> Iterator[None]:
+def _logged(message: str = "What happened in a run could not be reported to the memory") -> Iterator[None]:
     """Log what goes wrong: the dispatcher drops it without a word."""
     try:
         yield
-    except StoreError as error:
-        _logger.error("What happened in a run could not be reported to the memory: %s", error)
+    except (StoreError, CheckpointWriteError) as error:
+        _logger.error("%s: %s", message, error)
     except Exception:
-        _logger.exception("What happened in a run could not be reported to the memory.")
+        _logger.exception("%s.", message)
 
 
 def _shorten(remembered: dict[Any, Any]) -> None:

@@ -20,10 +20,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from rlm_memory.checkpoints.checkpoint import RLMCheckpoint
 from rlm_memory.checkpoints.redaction import abridge, abridged
 from rlm_memory.checkpoints.session import RLMSession
 from rlm_memory.checkpoints.usage import Usage
@@ -41,8 +41,10 @@ _REMEMBERED: Final = 10_000
 class _Run:
     id: str
     name: str
-    began: float
+    is_turn: bool
+    began: float = field(default_factory=time.monotonic)
     interrupted: bool = False
+    waiting: bool = False
     saved: bool = False
 
 
@@ -92,6 +94,7 @@ class Recorder:
         name: str = "",
         input: Any = None,
         owner: object = None,
+        is_turn: bool = True,
         describe: Describe | None = None,
     ) -> None:
         """Tell that a step begins; one whose parent is not known is the root of a run.
@@ -103,17 +106,18 @@ class Recorder:
             input: What a run is given; of other steps nothing is kept.
             owner: The object whose method the step is, if it may call methods of its own that are steps, too: a call
                 within a call of the same owner is a part of it.
+            is_turn: Whether it is a turn if it is the root; the calls in another one are recorded all the same.
             describe: Tells what there is of the objects in the input.
         """
         with self._lock:
             if id in self._steps:
                 return
             outer = None if parent_id is None else self._steps.get(parent_id)
-            run = outer.run if outer is not None else _Run(id, name, time.monotonic())
+            run = outer.run if outer is not None else _Run(id, name, is_turn)
             self._steps[id] = _Step(id, run, outer, None if owner is None else builtins.id(owner))
             while len(self._steps) > _REMEMBERED:
                 del self._steps[next(iter(self._steps))]
-        if outer is None:
+        if outer is None and is_turn:
             with self._first:  # what is journalled belongs to a checkpoint
                 if self.session.last_checkpoint is None:
                     self.session.checkpoint(reason="start")
@@ -128,55 +132,72 @@ class Recorder:
         output: Any = None,
         error: BaseException | None = None,
         describe: Describe | None = None,
-    ) -> RLMCheckpoint | None:
-        """Tell that a step has ended; return the checkpoint that was taken, if any was.
+    ) -> None:
+        """Tell that a step has ended.
 
         The end of a run is a turn, and after an error a checkpoint. A run that was interrupted, in whatever part of it,
         is saved and is no turn: it goes on as another run, whose end is one.
         """
         with self._lock:
             if (step := self._steps.pop(id, None)) is None:
-                return None
+                return
             run, is_run = step.run, step.run.id == id
             run.interrupted |= status == "interrupted"
             given_up = [] if status == "done" else [id]
             if is_run and status in ("failed", "cancelled"):
                 given_up += [each for each, call in self._calls.items() if call.run is run]
-        for each in given_up:
-            self.finish(each, status=status, error=error)
-        if not is_run:
-            return None
-        if run.interrupted and status == "done":
-            status = "interrupted"
-        event = {"type": "run", "status": status, "run_id": id, "name": run.name, "seconds": _since(run.began)}
+        with ExitStack() as all_of_it:  # the last first; one that cannot be written keeps none of the others from it
+            if is_run and run.is_turn:
+                all_of_it.callback(self._end, run, status, output, error, describe)
+            for each in given_up:
+                all_of_it.callback(self.finish, each, status, error=error)
+
+    def _end(
+        self,
+        run: _Run,
+        status: RunStatus,
+        output: Any,
+        error: BaseException | None,
+        describe: Describe | None,
+    ) -> None:
+        if (run.interrupted and status == "done") or (run.waiting and status == "cancelled"):
+            status, error = "interrupted", None
+        event = {"type": "run", "status": status, "run_id": run.id, "name": run.name, "seconds": _since(run.began)}
         if error is not None:
             event["error"] = _message(error)
         elif status == "done":
             event["output"] = abridged(output, describe)
         if status == "interrupted":
             self.session.record(event, journal=True)
-            return None if run.saved else self.session.checkpoint(reason="interrupt")
-        saved = self.session.end_turn(event)
-        if saved is None and status == "failed":
-            saved = self.session.checkpoint(reason="error")
-        elif saved is None and isinstance(error, KeyboardInterrupt | SystemExit):
-            saved = self.session.checkpoint(reason=type(error).__name__)
-        return saved
+            if not run.saved:
+                self.session.checkpoint(reason="interrupt")
+        elif self.session.end_turn(event) is not None:
+            return
+        elif status == "failed":
+            self.session.checkpoint(reason="error")
+        elif isinstance(error, KeyboardInterrupt | SystemExit):
+            self.session.checkpoint(reason=type(error).__name__)
 
     def note(self, id: str | None, type: str, **what: Any) -> None:
         """Tell of something else that happened in a step, in words of its own."""
         self.session.record({"type": type, "run_id": self._run_id(id), **abridged(what)}, journal=True)
 
-    def interrupt(self, id: str | None, *, describe: Describe | None = None, **what: Any) -> RLMCheckpoint | None:
-        """Tell that a run waits for somebody; return the checkpoint that is taken, once in a run."""
+    def interrupt(self, id: str | None, *, ends: bool = True, describe: Describe | None = None, **what: Any) -> None:
+        """Tell that a run waits for somebody, and save it.
+
+        One that `ends` goes on as another run. One that does not has been interrupted only if it is cancelled before it
+        calls or searches again.
+        """
         with self._lock:
             step = None if id is None else self._steps.get(id)
             is_saved = step is not None and step.run.saved
             if step is not None:
-                step.run.interrupted = step.run.saved = True
+                step.run.interrupted |= ends
+                step.run.waiting = step.run.saved = True
         event = {"type": "interrupt", "run_id": self._run_id(id), **abridged(what, describe)}
         self.session.record(event, journal=True)
-        return None if is_saved else self.session.checkpoint(reason="interrupt")
+        if not is_saved:
+            self.session.checkpoint(reason="interrupt")
 
     # Calls
 
@@ -201,6 +222,7 @@ class Recorder:
             step = self._steps.get(id)
             if step is None or id in self._calls:
                 return
+            step.run.waiting = step.run.saved = False
             call = self._calls[id] = _Call(step.run, kind, name, said, self._is_part(step, kind))
             old = [next(iter(self._calls))] if len(self._calls) > _REMEMBERED else []
         for each in old:
@@ -219,17 +241,15 @@ class Recorder:
         error: BaseException | str | None = None,
         describe: Describe | None = None,
     ) -> None:
-        """Tell that the call of a step has ended, and what it has cost; a call that nobody has begun costs the same."""
+        """Tell that the call of a step has ended, and what it has cost; one that nobody has begun is passed over."""
         with self._lock:
             call = self._calls.pop(id, None)
-        if call is not None and call.is_part:
+        if call is None or call.is_part:
             return
         if usage is not None:
-            usage = usage._replace(model=usage.model or (call.name if call is not None else "") or "unknown")
-        if usage is not None and (call is None or call.operation is None or status != "done"):
+            usage = usage._replace(model=usage.model or call.name or "unknown")
+        if usage is not None and (call.operation is None or status != "done"):
             self.session.add_usage(*usage)
-        if call is None:
-            return
         event: dict[str, Any] = {"type": call.kind, "status": status, "run_id": call.run.id, "name": call.name}
         event |= {"input": call.input, "seconds": _since(call.began)}
         if usage is not None:
