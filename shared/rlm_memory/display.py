@@ -50,12 +50,21 @@ class Displayed:
 
     __slots__ = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # IPython asks the first class that has either this or a __repr__, which dataclasses have of their own.
+        setattr(cls, "_repr_pretty_", Displayed._repr_pretty_)  # noqa: B010
+
     def as_table(self) -> Table:
         """Return what is shown."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return self.as_table().to_html()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show itself in IPython's terminal."""
+        printer.text("…" if cycle else str(self))
 
     def __str__(self) -> str:
         return self.as_table().to_text()

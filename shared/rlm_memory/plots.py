@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rlm_memory.display import shortened
 from rlm_memory.errors import InvalidInputError, MissingExtraError
 from rlm_memory.records import TIERS, Hit, TierCounts
-from rlm_memory.scoring import normalise
 
 try:
     import matplotlib.pyplot as plt
@@ -37,52 +38,60 @@ def plot_tiers(timeline: Sequence[TierCounts]) -> Axes:
     """
     if not timeline:
         raise InvalidInputError("There are no nodes to draw; add some first.")
-    with _axes((7, 3)) as axes:
-        moments: list[Any] = [step.at for step in timeline]
-        counts = [[step.counts.get(tier, 0) for step in timeline] for tier in TIERS]
-        axes.stackplot(moments, *counts, labels=TIERS, colors=[_COLOURS[tier] for tier in TIERS], step="post")
-        axes.set_ylabel("nodes")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.figure.autofmt_xdate()
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, labelcolor=_INK)
+    axes = _axes(7, 3)
+    moments: list[Any] = [step.at for step in timeline]
+    counts = [[step.counts.get(tier, 0) for step in timeline] for tier in TIERS]
+    axes.stackplot(moments, *counts, labels=TIERS, colors=[_COLOURS[tier] for tier in TIERS], step="post")
+    axes.set_ylabel("nodes")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.figure.autofmt_xdate()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, labelcolor=_INK)
     return axes
 
 
-def plot_scores(hits: Sequence[Hit], *, alpha: float = 0.5) -> Axes:
-    """Draw what each hit's score is made of, the best at the top, and return the axes.
-
-    The two parts are the raw scores stretched over the hits that are drawn, as the search stretches them over all its
-    candidates; so the bars show what tells the hits from one another, and their sum may differ from `score`.
-
-    Args:
-        hits: What `Memory.search` gives.
-        alpha: The weight of meaning against words that the search was made with.
+def plot_scores(hits: Sequence[Hit]) -> Axes:
+    """Draw the score of each hit as the sum of its two parts, the best at the top, and return the axes.
 
     Raises:
         InvalidInputError: There is nothing to draw.
     """
     if not hits:
         raise InvalidInputError("There are no hits to draw.")
-    semantic = alpha * normalise([float("nan") if hit.semantic is None else hit.semantic for hit in hits])
-    keyword = (1 - alpha) * normalise([hit.keyword or 0.0 for hit in hits], zero_is_no_match=True)
-    with _axes((7, 0.4 * len(hits) + 1)) as axes:
-        rows = range(len(hits))
-        axes.barh(rows, semantic, color=_SEMANTIC, label=f"semantic, weight {alpha:g}")
-        axes.barh(rows, keyword, left=semantic, color=_KEYWORD, label=f"keyword, weight {1 - alpha:g}")
-        axes.set_yticks(rows, [shortened(hit.text, 48) for hit in hits])
-        axes.invert_yaxis()
-        axes.set_xlabel("part of the score")
-        axes.legend(loc="lower right", frameon=False, labelcolor=_INK)
+    semantic, keyword = score_parts(hits)
+    axes = _axes(7, 0.4 * len(hits) + 1)
+    rows = range(len(hits))
+    axes.barh(rows, semantic, color=_SEMANTIC, label="semantic")
+    axes.barh(rows, keyword, left=semantic, color=_KEYWORD, label="keyword")
+    axes.set_yticks(rows, [shortened(hit.text, 48) for hit in hits])
+    axes.invert_yaxis()
+    axes.set_xlabel("score")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, labelcolor=_INK)
     return axes
 
 
-@contextmanager
-def _axes(size: tuple[float, float]) -> Iterator[Axes]:
-    style: dict[Any, Any] = {
-        "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "text.color": _INK,
-        "axes.facecolor": "none", "figure.facecolor": "none", "savefig.transparent": True,
-        "axes.spines.top": False, "axes.spines.right": False,
-    }  # fmt: skip
-    with plt.rc_context(style):
-        _, axes = plt.subplots(figsize=size, layout="constrained")
-        yield axes
+def score_parts(hits: Sequence[Hit]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how much of the score of each hit is its semantic part, and how much its keyword part.
+
+    A score is linear in the two raw scores, with the same three numbers for all hits of one search, and a text without
+    any word of the question has no keyword part. Three hits give away the numbers; of fewer, the parts are a guess
+    whose sum is right.
+    """
+    seen = np.array([hit.semantic is not None for hit in hits], dtype=np.float64)
+    raw = np.column_stack([[hit.semantic or 0.0 for hit in hits], seen, [hit.keyword or 0.0 for hit in hits]])
+    scores = np.array([hit.score for hit in hits])
+    numbers = np.linalg.lstsq(raw, scores, rcond=None)[0]
+    keyword = np.clip(raw[:, 2] * numbers[2], 0.0, scores)
+    return scores - keyword, keyword
+
+
+def _axes(width: float, height: float) -> Axes:
+    """Return axes without a background, in a grey that is seen on white and on black."""
+    figure, axes = plt.subplots(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes.patch.set_alpha(0)
+    axes.tick_params(colors=_INK)
+    axes.spines[["left", "bottom"]].set_color(_INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    return axes

@@ -80,7 +80,7 @@ class Hit:
         return self.node.metadata
 
 
-class Hits(list[Hit], Displayed):
+class Hits(Displayed, list[Hit]):
     """What a search found, the best first: a list that shows itself as a table."""
 
     def as_table(self) -> Table:

@@ -66,6 +66,13 @@ def test_a_log_can_be_walked_through_again_and_shows_its_last_entries(memory: Me
     assert rows[-1][-1] == "turn 59"
 
 
+def test_a_terminal_with_ipython_shows_the_table_too(memory: Memory) -> None:
+    pretty = pytest.importorskip("IPython.lib.pretty", reason="IPython is not installed")
+    hits = memory.search("tea", k=2)
+    assert pretty.pretty(hits) == str(hits)
+    assert pretty.pretty([memory.stats()]).count("\n") > 10
+
+
 def test_columns_are_aligned_and_long_cells_cut() -> None:
     text = Table("Two", ("name", "n"), [("a", 1), ("b" * 100, 22)]).to_text()
     caption, head, first, second = text.splitlines()
@@ -82,11 +89,24 @@ def test_pictures_show_tiers_and_the_parts_of_scores(memory: Memory, clock: Sett
     axes = memory.plot_tiers()
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["task", "session", "longterm", "archive"]
     hits = memory.search("Ada tea", k=3)
-    bars = plot_scores(hits, alpha=0.25).containers
-    assert [len(bar) for bar in bars] == [3, 3]
-    assert max(bar.get_width() for bar in bars[0]) == pytest.approx(0.25)
-    assert max(bar.get_width() for bar in bars[1]) == pytest.approx(0.75)
+    semantic, keyword = ([bar.get_width() for bar in bars] for bars in plot_scores(hits).containers)
+    assert [a + b for a, b in zip(semantic, keyword, strict=True)] == pytest.approx([hit.score for hit in hits])
     for nothing in (lambda: plot_tiers([]), lambda: plot_scores([])):
         with pytest.raises(InvalidInputError, match="no "):
             nothing()
     matplotlib.pyplot.close("all")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_the_parts_of_scores_are_those_that_the_search_has_added_up(alpha: float) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra notebooks")
+    from rlm_memory.plots import score_parts
+
+    memory = Memory.open(":memory:", embedder=WordEmbedder())
+    memory.add(["Ada drinks tea", "Bo drinks tea and tea", "Cy has a dog", "a dog drinks"])
+    memory.add(["tea without a vector"], compute_embedding=False)
+    question = "who drinks tea"
+    hits = memory.search(question, k=5, alpha=alpha)
+    alone = {hit.id: hit.score for hit in memory.search(question, k=5, alpha=0.0)}
+    _, keyword = score_parts(hits)
+    assert keyword.tolist() == pytest.approx([(1 - alpha) * alone[hit.id] for hit in hits], abs=1e-6)
