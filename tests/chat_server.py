@@ -118,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         if text is None:
             self.close_connection = True
             return
+        tokens = len(text)
         content = json.dumps(
             {
                 "id": "chat",
@@ -125,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "created": 0,
                 "model": body["model"],
                 "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12, "cost": COST},
+                "usage": {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": tokens + 9, "cost": COST},
             }
         ).encode()
         self.send_response(200)

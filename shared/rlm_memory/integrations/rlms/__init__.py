@@ -131,7 +131,8 @@ class RLM(BaseRLM):  # type: ignore[misc]  # rlms has no types
             )
             with contextmanager(spawn)(self, prompt) as (handler, repl):
                 yield handler, repl
-                run.take_variables()  # before it is cleaned up
+                if not run.catches_up:  # it does at the end, when there are fewer iterations to be than there were
+                    run.take_variables()  # before they are cleaned up
 
     def _completion_turn(self, prompt: Any, lm_handler: Any, environment: Any) -> Any:
         run = self._current()

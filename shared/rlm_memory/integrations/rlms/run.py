@@ -35,6 +35,8 @@ class Run:
 
     def repl(self, options: Mapping[str, Any]) -> SavedREPL:
         """Return the REPL of the completion, new."""
+        if options.get("setup_code"):
+            self.session.record_cell(options["setup_code"])
         return SavedREPL(self._scaffold, is_child=self.session.depth > 0, **options)
 
     # Turns
