@@ -24,6 +24,7 @@ def test_turns_that_end_with_an_event_outlive_a_crash(store: CheckpointStore) ->
         session.end_turn({"type": "end", "n": number})
     restored = RLMSession.restore("s", store=store)
     assert restored.turn == 5
+    assert "restored at turn 5.\nIts variables are as they were saved after turn 3." in restored.resume_note()
     assert restored.trajectory_events == session.trajectory_events
     assert [event["turn"] for event in restored.trajectory_events] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 

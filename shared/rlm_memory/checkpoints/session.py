@@ -104,6 +104,7 @@ class RLMSession:
         self._turn_position = self._journal.position
         self._last_checkpoint: str | None = None
         self._saved_turn: int | None = None
+        self._restored_turn: int | None = None
         self._saving = threading.RLock()
         self._sigterm_before: Any = None
         self._started = False
@@ -395,6 +396,8 @@ class RLMSession:
         lost = {name: value for name, value in self.namespace.items() if isinstance(value, Unrestored)}
         back = [name for name in self.namespace if name not in lost and not name.startswith("__")]
         lines = [f"The session was restored at turn {self.turn}."]
+        if self._restored_turn not in (None, self.turn):
+            lines.append(f"Its variables are as they were saved after turn {self._restored_turn}.")
         lines.append("Variables that are back: " + (", ".join(back) if back else "none") + ".")
         for name, value in lost.items():
             lines.append(f"NOT restored: {name} ({value.unrestored_type}): {value.unrestored_reason}.")
@@ -412,7 +415,7 @@ class RLMSession:
         return "\n".join(lines)
 
     def _take_over(self, checkpoint: RLMCheckpoint) -> None:
-        self.turn = checkpoint.turn
+        self.turn = self._restored_turn = checkpoint.turn
         self.working_memory = checkpoint.working_memory
         self.messages = checkpoint.messages
         self.trajectory_events = checkpoint.trajectory_events
