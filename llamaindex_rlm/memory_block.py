@@ -19,6 +19,7 @@ from llama_index.core.utils import get_tokenizer
 
 from llamaindex_rlm.tracing import Tracking, tracking_of
 from rlm_memory import AsyncMemory, Hit, Memory, Node, PromotionDecision
+from rlm_memory.checkpoints import RLMSession
 from rlm_memory.errors import EmbeddingError, InvalidInputError, RLMError
 from rlm_memory.filters import And, Column, Comparison, Filter, Key, Operator
 from rlm_memory.records import NODE_TYPES, NodeType, Tier
@@ -79,7 +80,7 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
 
     **Writing.** What the chat memory flushes is kept: each message of the user and of the assistant, or what `extract`
     makes of them. What was kept once is not kept again. A short chat is never flushed: `aflush` keeps all of it, and
-    `aend_session` ends the session too.
+    `aend_session` ends the session too, and saves the `rlm_session` if there is one.
 
     **Truncation.** If the chat memory is short of tokens, the notes that fit the question least go first, unless
     `priority` is 0. They count as accesses all the same.
@@ -103,6 +104,7 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
     _columns: dict[str, Any] = PrivateAttr()
     _extract: Extract | None = PrivateAttr()
     _tokenizer: Callable[[str], Sequence[Any]] | None = PrivateAttr()
+    _rlm_session: RLMSession | None = PrivateAttr()
     _own_session: str = PrivateAttr(default_factory=lambda: str(uuid.uuid4()))
     _shown: dict[str, _Shown] = PrivateAttr(default_factory=dict)
     _kept: dict[str, None] = PrivateAttr(default_factory=dict)
@@ -126,6 +128,7 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
         confidence: float = 0.5,
         extract: Extract | None = None,
         tokenizer_fn: Callable[[str], Sequence[Any]] | None = None,
+        rlm_session: RLMSession | None = None,
     ) -> None:
         """Use an opened memory, which stays the caller's to close.
 
@@ -147,6 +150,7 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
             extract: Tells what to keep of the messages of the user and the assistant, in place of the messages: texts,
                 or nodes; may be a coroutine function. It is asked once for each message in a process.
             tokenizer_fn: Counts tokens, if the chat memory does not do it with LlamaIndex's global tokenizer.
+            rlm_session: A session with checkpoints, to be saved when a session of the chat ends.
 
         Raises:
             InvalidInputError: An argument cannot be used.
@@ -174,6 +178,7 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
         self._columns = {"type": type, "confidence": confidence}
         self._extract = extract
         self._tokenizer = tokenizer_fn
+        self._rlm_session = rlm_session
 
     @property
     def memory(self) -> Memory:
@@ -300,7 +305,10 @@ class RLMMemoryBlock(BaseMemoryBlock[str]):
         session = self._memory.session(session_id)
         if success is not None:
             session.outcome(success)
-        return session.end()
+        decisions = session.end()
+        if self._rlm_session is not None:
+            self._rlm_session.checkpoint(reason="end_session")
+        return decisions
 
     async def _keep(self, messages: Sequence[ChatMessage], session_id: str) -> list[str]:
         said = {

@@ -21,7 +21,8 @@ from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListLLM
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
@@ -30,12 +31,19 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
 import recorded_agent
-from langchain_rlm import AsyncRLMCallbackHandler, RLMCallbackHandler, RLMGraphCallbackHandler, RLMMemoryMiddleware
+from langchain_rlm import (
+    AsyncRLMCallbackHandler,
+    RLMCallbackHandler,
+    RLMGraphCallbackHandler,
+    RLMMemoryMiddleware,
+    RLMPythonREPLTool,
+)
 from processes import environment
 from recorded_agent import COLOURS, KEY, PLAIN, add, first, handler_of, paid, sender, sum_call
 from rlm_memory import Memory
 from rlm_memory.checkpoints import CheckpointStore, RLMSession
 from rlm_memory.errors import InvalidInputError
+from rlm_memory.repl import Repl
 from scripted_model import ScriptedModel, call
 
 
@@ -311,6 +319,39 @@ def test_reply_from_a_cache_is_not_paid_again(session: RLMSession, memory: Memor
     assert told(session).count("model ScriptedModel done") == 2
 
 
+class Streamed(ScriptedModel):
+    """Streams its words, and tells at the end what they cost, as providers do."""
+
+    def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> Any:
+        for word in ("a ", "cup"):
+            yield ChatGenerationChunk(message=AIMessageChunk(word))
+        usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+        told = {"model_name": "model-1"}
+        yield ChatGenerationChunk(message=AIMessageChunk("", usage_metadata=usage, response_metadata=told))
+
+
+async def test_usage_of_a_stream_is_counted_at_its_end(session: RLMSession, memory: Memory) -> None:
+    for handler in (RLMCallbackHandler, AsyncRLMCallbackHandler):
+        config: Any = {"callbacks": [handler(memory, rlm_session=session)]}
+        agent = create_agent(Streamed(), [])
+        question: Any = {"messages": [("user", "?")]}
+        assert [each async for each in agent.astream(question, config, stream_mode="messages")]
+    found = session.usage["models"]["model-1"]
+    assert (found["calls"], found["input_tokens"], found["output_tokens"]) == (2, 6, 4)
+    assert session.trajectory_events[1]["output"] == {"role": "ai", "text": "a cup"}
+
+
+def test_repl_and_handler_share_a_session(session: RLMSession, store: CheckpointStore, memory: Memory) -> None:
+    python = RLMPythonREPLTool(repl=Repl(session, turn_per_cell=False))
+    model = ScriptedModel(script=[call("python", code="x = [1, 2]"), call("python", code="x.append(3)"), "done"])
+    agent = create_agent(model, [python], middleware=[RLMMemoryMiddleware(memory, tools=(), rlm_session=session)])
+    config: Any = {"callbacks": [RLMCallbackHandler(memory, rlm_session=session)]}
+    agent.invoke({"messages": [("user", "?")]}, config)
+    restored = RLMSession.restore("s", store=store)
+    assert (restored.namespace["x"], restored.turn) == ([1, 2, 3], 1)
+    assert told(restored).count("tool python done") == 2
+
+
 class Found(BaseRetriever):
     def _get_relevant_documents(self, query: str, **_: Any) -> list[Document]:
         if query == "none":
@@ -462,7 +503,7 @@ def test_events_are_bounded_however_much_a_run_says(store: CheckpointStore, memo
     @tool
     def read(what: str) -> list[str]:
         """Read."""
-        return ["word " * 10_000] * 1_000
+        return ["word " * 10_000] * 100
 
     agent = create_agent(ScriptedModel(script=[call("read", what="a" * 10**6) for _ in range(3)]), [read])
     config: Any = {"callbacks": [RLMCallbackHandler(memory, rlm_session=session)]}

@@ -20,10 +20,12 @@ pytest.importorskip("llama_index.core", reason="needs the extra llamaindex")
 from llama_index.core import get_response_synthesizer
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
+from llama_index.core.memory import Memory as ChatMemory
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -40,7 +42,15 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
 
 import recorded_workflow
-from llamaindex_rlm import RLMEventHandler, RLMSpanHandler, load_context, save_context, tracked
+from llamaindex_rlm import (
+    RLMChatStore,
+    RLMEventHandler,
+    RLMMemoryBlock,
+    RLMSpanHandler,
+    load_context,
+    save_context,
+    tracked,
+)
 from llamaindex_script import call
 from paid_llm import paid
 from processes import environment
@@ -431,6 +441,17 @@ async def test_log_and_files_hold_none_of_the_secrets_that_a_run_has(
     for secret in (KEY, PLAIN, PLAIN.replace(" ", "-"), PLAIN.replace(" ", "_")):
         assert secret.encode() not in written(store.root)
         assert secret not in caplog.text
+
+
+async def test_end_of_a_chat_is_saved(memory: Memory, session: RLMSession, store: CheckpointStore) -> None:
+    block = RLMMemoryBlock(memory, rlm_session=session)
+    chat = ChatMemory.from_defaults(
+        session_id="s", memory_blocks=[block], chat_store=RLMChatStore(memory), tokenizer_fn=str.split
+    )
+    await chat.aput(ChatMessage("Ada likes tea."))
+    session.namespace["x"] = 1
+    await block.aend_session(chat)
+    assert (reasons(store), RLMSession.restore("s", store=store).namespace) == (["end_session"], {"x": 1})
 
 
 # -- waiting for a human --------------------------------------------------------------------------------------------
