@@ -270,6 +270,16 @@ def test_stats_counts_nodes_and_bytes(filled: Cli, store_path: Path) -> None:
     assert "nodes\t3\n" in filled("stats").out
 
 
+def test_stats_tells_when_much_of_the_file_is_free(cli: Cli, store_path: Path) -> None:
+    with Memory.open(store_path, embedder=None) as memory:
+        memory.add(["long " * 1000] * 500)
+        assert "compact" not in cli("stats").out
+        memory.clear()
+    assert "rlm-memory compact gives it back" in cli("stats").out
+    cli("compact")
+    assert "compact" not in cli("stats").out
+
+
 def test_check_of_a_sound_store_ends_with_0(filled: Cli) -> None:
     assert filled("check").out == "The store is sound.\n"
     assert filled("check", "--json").documents == [{"ok": True, "problems": []}]

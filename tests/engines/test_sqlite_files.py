@@ -374,12 +374,14 @@ TAMPERINGS = {
     "a lost place": "UPDATE nodes SET place = NULL WHERE id = '7'",
     "a vector": "UPDATE node_embeddings_vector_chunks00 SET vectors = zeroblob(length(vectors)) WHERE _rowid_ = 1",
     "a namespace": "PRAGMA foreign_keys = OFF; UPDATE nodes SET namespace = 77 WHERE id = '7'",
+    "a tier": "PRAGMA ignore_check_constraints = ON; UPDATE nodes SET tier = 'nonsense' WHERE id = '7'",
     "a node": "DELETE FROM nodes WHERE id = '7'",
 }
 
 
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("sql", TAMPERINGS.values(), ids=TAMPERINGS.keys())
-def test_check_finds_what_was_tampered_with(store_path, sql):
+def test_check_finds_what_was_tampered_with(store_path, sql, read_only):
     fill(store_path)
     with Memory.open(store_path, embedder=None) as memory:
         assert memory.check()
@@ -387,10 +389,19 @@ def test_check_finds_what_was_tampered_with(store_path, sql):
     connection = apsw.Connection(str(store_path))
     connection.execute(sql)
     connection.close()
-    with Memory.open(store_path, embedder=None) as memory:
+    with Memory.open(store_path, embedder=None, read_only=read_only) as memory:
         report = memory.check()
         assert not report
         assert all(problem.where and problem.what for problem in report)
+
+
+def test_a_tier_that_is_none_is_damage(store_path):
+    fill(store_path)
+    connection = apsw.Connection(str(store_path))
+    connection.execute(TAMPERINGS["a tier"])
+    connection.close()
+    with Memory.open(store_path, embedder=None) as memory, pytest.raises(StoreCorruptError, match=r"nonsense.*check"):
+        memory.search("text")
 
 
 def test_check_finds_lost_signs(store_path):
@@ -402,3 +413,13 @@ def test_check_finds_lost_signs(store_path):
     connection.close()
     with Memory.open(store_path, embedder=None) as memory:
         assert any("signs" in problem.what for problem in memory.check())
+
+
+def test_check_finds_signs_of_nothing(store_path):
+    with Memory.open(store_path, embedder=WordEmbedder(256)) as memory:
+        memory.add(["one", "two"])
+    connection = apsw.Connection(str(store_path))
+    connection.execute("INSERT INTO vector_signs VALUES (77, zeroblob(8))")
+    connection.close()
+    with Memory.open(store_path, embedder=None) as memory:
+        assert [problem.where for problem in memory.check()] == ["vector_signs"]

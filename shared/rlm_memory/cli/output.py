@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -20,6 +20,9 @@ from rlm_memory.records import Hit, Node, Stats
 
 Advance: TypeAlias = Callable[[int, int], None]
 """Takes how many are done, and of how many."""
+
+_WORTH_COMPACTING: Final = 1 << 20
+"""Free bytes; less are no reason to rebuild a file."""
 
 
 def printable(text: str) -> str:
@@ -153,6 +156,7 @@ def print_stats(stats: Stats) -> None:
         f"{stats.embedding_model or 'of an unnamed model'}, {stats.dimensions} dimensions, {stats.embedding_storage}"
     )
     waiting = f", {stats.pending:,} waiting for one" if stats.pending else ""
+    wasted = stats.free_bytes > max(_WORTH_COMPACTING, stats.file_bytes // 4)
     print_pairs(
         [
             ("store", stats.location),
@@ -167,7 +171,7 @@ def print_stats(stats: Stats) -> None:
             ("keywords", size(stats.keyword_bytes)),
             ("vectors", size(stats.vector_bytes)),
             ("other", size(stats.other_bytes)),
-            ("free", size(stats.free_bytes)),
+            ("free", size(stats.free_bytes) + (": rlm-memory compact gives it back" if wasted else "")),
             ("file", size(stats.file_bytes)),
         ]
     )

@@ -227,8 +227,15 @@ class SQLiteEngine:
         return {id: place for (id, _), place in zip(given, places, strict=True)}
 
     def _drop_vectors(self, connection: apsw.Connection, owners: Iterable[tuple[str, int | None]]) -> None:
-        keys = [(vector_key(self._namespace, id),) for id, place in owners if place is not None]
-        connection.executemany(statements.DELETE_VECTOR, keys)
+        dropped = [(id, place) for id, place in owners if place is not None]
+        if not dropped:
+            return
+        layout = read_layout(connection)
+        assert layout is not None  # or there would be no places
+        connection.executemany(statements.DELETE_VECTOR, [(vector_key(self._namespace, id),) for id, _ in dropped])
+        if layout.has_signs:
+            chunks = {place // layout.chunk for _, place in dropped}
+            connection.execute(statements.DELETE_LOST_SIGNS, (json.dumps(list(chunks)),))
 
     @staticmethod
     def _drop_fields(connection: apsw.Connection, owners: Iterable[tuple[int, str]]) -> None:
@@ -535,7 +542,7 @@ class SQLiteEngine:
 
     def check(self) -> CheckReport:
         with self._database.exclusive() as connection:
-            return CheckReport(tuple(find_problems(connection, writable=not self._database.read_only)))
+            return CheckReport(tuple(find_problems(connection)))
 
     def backup(self, path: str | PathLike[str]) -> None:
         self._database.backup(path)

@@ -21,6 +21,7 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.hamming import differences
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout
+from rlm_memory.errors import StoreCorruptError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Vector
 from rlm_memory.records import TIERS
@@ -269,12 +270,21 @@ def _reaches_back(connection: apsw.Connection, known: Version) -> bool:
 def _columns(
     rows: list[tuple[int, str | None, int | None]],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
-    """Return rows of (node, tier, place) as three arrays; a node without a tier is gone."""
-    return (
-        np.array([row[0] for row in rows], dtype=np.int64),
-        np.array([_GONE if row[1] is None else _TIER_CODES[row[1]] for row in rows], dtype=np.uint8),
-        np.array([NO_PLACE if row[2] is None else row[2] for row in rows], dtype=np.int64),
-    )
+    """Return rows of (node, tier, place) as three arrays; a node without a tier is gone.
+
+    Raises:
+        StoreCorruptError: There is something in them that the schema does not let in.
+    """
+    try:
+        return (
+            np.array([row[0] for row in rows], dtype=np.int64),
+            np.array([_GONE if row[1] is None else _TIER_CODES[row[1]] for row in rows], dtype=np.uint8),
+            np.array([NO_PLACE if row[2] is None else row[2] for row in rows], dtype=np.int64),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StoreCorruptError(
+            f"The database is damaged: {error} in the index of nodes; run rlm-memory check, and restore a backup."
+        ) from error
 
 
 def _sketch_rows(connection: apsw.Connection, layout: VectorFormat, places: NDArray[np.int64]) -> NDArray[np.generic]:

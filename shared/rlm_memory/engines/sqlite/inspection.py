@@ -39,7 +39,10 @@ def measure(connection: apsw.Connection, location: str, namespace: str, number: 
     vector_bytes = sum(size for name, size in sizes.items() if _belongs_to_vectors(name))
     (text_bytes,) = row_of(connection, statements.SUM_TEXT_BYTES)
     file_bytes = page * int(connection.pragma("page_count"))
-    free_bytes = page * int(connection.pragma("freelist_count"))
+    layout = read_layout(connection)
+    unused = _unused_vector_bytes(connection, layout) if layout else 0
+    vector_bytes -= unused
+    free_bytes = page * int(connection.pragma("freelist_count")) + unused
     return Stats(
         location=location,
         namespace=namespace,
@@ -65,15 +68,24 @@ def _belongs_to_vectors(name: str) -> bool:
     return name in {"vector_signs", "nodes_by_place"} or "node_embeddings" in name
 
 
-def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Problem]:
+def _unused_vector_bytes(connection: apsw.Connection, layout: VectorFormat) -> int:
+    """Return the room of the vectors that are gone: vec0 keeps it until the whole chunk is empty."""
+    chunks, vectors = row_of(
+        connection, "SELECT (SELECT count(*) FROM node_embeddings_chunks), count(*) FROM node_embeddings_rowids"
+    )
+    needed = -(-vectors // layout.chunk)
+    signs = -(-layout.dimensions // 64) * 8 if layout.has_signs else 0
+    return int(chunks - needed) * layout.chunk * (layout.width + signs)
+
+
+def find_problems(connection: apsw.Connection) -> Iterator[Problem]:
     """Yield what is wrong with the file, from its pages to the last derived number.
 
     Args:
         connection: A connection that has vec0.
-        writable: FTS5 compares its index with the texts by a command that is an INSERT, although it changes nothing.
     """
     try:
-        yield from _problems(connection, writable=writable)
+        yield from _problems(connection)
     except apsw.BusyError:
         raise
     except (apsw.Error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -81,16 +93,12 @@ def find_problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Pr
         yield Problem("file", f"it cannot be read to its end: {type(error).__name__}: {error}")
 
 
-def _problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Problem]:
+def _problems(connection: apsw.Connection) -> Iterator[Problem]:
     broken = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
     yield from (Problem("file", what) for what in broken)
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Problem(table, f"row {rowid} refers to a row of {parent} that is not there")
-    if writable:
-        try:
-            connection.execute("INSERT INTO nodes_fts (nodes_fts, rank) VALUES ('integrity-check', 1)")
-        except apsw.Error as error:
-            yield Problem("nodes_fts", f"the keyword index does not match the texts: {error}")
+    yield from _keyword_problems(connection)
     yield from _node_problems(connection)
     yield from _sum_problems(connection)
     yield from _log_problems(connection)
@@ -99,6 +107,23 @@ def _problems(connection: apsw.Connection, *, writable: bool) -> Iterator[Proble
     layout = read_layout(connection)
     if layout is not None:
         yield from _vector_problems(connection, layout)
+
+
+def _keyword_problems(connection: apsw.Connection) -> Iterator[Problem]:
+    """Yield whether the keyword index is not that of the texts, unless the file may not be written by anybody here.
+
+    FTS5 compares the two by a command that is an INSERT, although it changes nothing.
+    """
+    reading_alone = connection.pragma("query_only")
+    connection.pragma("query_only", False)
+    try:
+        connection.execute("INSERT INTO nodes_fts (nodes_fts, rank) VALUES ('integrity-check', 1)")
+    except apsw.ReadOnlyError:
+        return
+    except apsw.CorruptError as error:
+        yield Problem("nodes_fts", f"the keyword index does not match the texts: {error}")
+    finally:
+        connection.pragma("query_only", reading_alone)
 
 
 def _node_problems(connection: apsw.Connection) -> Iterator[Problem]:
@@ -200,7 +225,11 @@ def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Itera
             yield Problem(f"node {id!r}", f"its vector should be at place {place}, but is at {found}")
     for key in stored:
         yield Problem("node_embeddings", f"there is a vector for {key!r}, which has no node")
-    signs = dict(connection.execute("SELECT chunk, bits FROM vector_signs")) if layout.has_signs else {}
+    signs = dict(connection.execute("SELECT chunk, bits FROM vector_signs"))
+    for chunk in signs.keys() - {
+        chunk for (chunk,) in connection.execute("SELECT chunk_id FROM node_embeddings_chunks")
+    }:
+        yield Problem("vector_signs", f"there are signs for chunk {chunk}, which is not there")
     for start in range(0, len(sound), _BATCH):
         batch = sound[start : start + _BATCH]
         vectors = read_vectors(connection, layout, [place for _, place in batch])

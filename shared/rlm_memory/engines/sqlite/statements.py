@@ -112,6 +112,11 @@ UPDATE_NODE: Final = (
 UPDATE_PLACE: Final = "UPDATE nodes SET place = ? WHERE node = ?"
 DELETE_NODES: Final = "DELETE FROM nodes WHERE node IN (SELECT value FROM json_each(?))"
 DELETE_VECTOR: Final = "DELETE FROM node_embeddings WHERE node_id = ?"
+# vec0 drops a chunk with its last vector.
+DELETE_LOST_SIGNS: Final = (
+    "DELETE FROM vector_signs WHERE chunk IN (SELECT value FROM json_each(?)) "
+    "AND NOT EXISTS (SELECT 1 FROM node_embeddings_chunks c WHERE c.chunk_id = chunk)"
+)
 INSERT_FIELD: Final = "INSERT OR IGNORE INTO node_fields (key, value, node) VALUES (?, ?, ?)"
 DELETE_FIELD: Final = "DELETE FROM node_fields WHERE key = ? AND value IS ? AND node = ?"
 
