@@ -129,6 +129,25 @@ def test_costs_of_children_and_of_the_time_after_the_checkpoint_are_counted_once
     assert restored.usage["models"]["of nobody knows what price"]["unpriced"] == 1
 
 
+def test_a_child_that_is_restored_goes_on_and_counts_for_its_parent(tmp_path: Path) -> None:
+    def provided() -> str:
+        return "the child's own"
+
+    own = CheckpointStore(tmp_path, provided={"provided": provided})
+    session = RLMSession("s", store=CheckpointStore(tmp_path))
+    first = session.child("a", store=own, restore=True)
+    assert (first.turn, first.depth, first.cost_so_far) == (0, 1, 0)
+    first.namespace["calls"] = [provided]
+    first.end_turn()
+    first.add_usage("small", 50, 5, cost=0.125)
+    first.checkpoint()
+    again = session.child("a", store=own, restore=True)
+    assert (again.session_id, again.turn, again.depth, again.cost_so_far) == ("s/a", 1, 1, 0.125)
+    assert again.namespace["calls"] == [provided]
+    again.add_usage("small", 50, 5, cost=0.25)
+    assert (again.cost_so_far, session.cost_so_far) == (0.375, 0.375)
+
+
 def test_a_price_is_looked_up_when_the_provider_gives_none(store: CheckpointStore) -> None:
     pytest.importorskip("genai_prices")
     session = RLMSession("s", store=store)
