@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from postgres_server import emptied, running_server, url_in_schema
 from support import SettableClock, WordEmbedder
 
 # the same examples in every run, and no deadline: a machine that builds something else at the same time is no bug
@@ -36,3 +38,17 @@ def embedder() -> WordEmbedder:
 def clock() -> SettableClock:
     """A clock that stands still until it is moved."""
     return SettableClock()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a store on a server that lives as long as the tests, skipping where there is no server."""
+    with running_server() as url:
+        yield url_in_schema(url)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """The URL of a store on a server at which nothing is stored yet."""
+    emptied(postgres_server)
+    return postgres_server

@@ -12,6 +12,8 @@ RLMError
 ├── EmbeddingMismatchError                 the store holds vectors of another model or length
 ├── StoreError                             the database
 │   ├── StoreBusyError (TimeoutError)      another process holds the write lock
+│   ├── StoreUnavailableError              the server of the store cannot be reached
+│   │       (ConnectionError)
 │   ├── StoreCorruptError                  the file is damaged, or is not ours
 │   ├── StoreVersionError                  the file was written by a newer release
 │   ├── StoreFullError (OSError)           no space left, or an I/O error
@@ -77,6 +79,10 @@ class StoreError(RLMError):
 
 class StoreBusyError(StoreError, TimeoutError):
     """Another process held the write lock for longer than the time-out."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The server of the store cannot be reached, or has dropped the connection; what was under way is not kept."""
 
 
 class StoreCorruptError(StoreError):

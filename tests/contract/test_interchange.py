@@ -58,7 +58,7 @@ def test_a_round_trip_keeps_everything(open_memory, tmp_path, clock, embedder):
 
 
 @pytest.mark.parametrize("storage", ["int8", "bit"])
-def test_a_round_trip_of_rounded_vectors_changes_nothing(open_memory, tmp_path, storage):
+def test_a_round_trip_of_rounded_vectors_changes_nothing(in_a_file, open_memory, tmp_path, storage):
     memory = open_memory(embedding_storage=storage)
     memory.add([f"text {i}" for i in range(20)])
     memory.export(tmp_path / "out.jsonl")
@@ -243,7 +243,7 @@ def test_times_of_any_zone_come_back_in_utc(memory, tmp_path):
 # -- backup ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_a_store(open_memory, tmp_path, clock, embedder):
+def test_a_backup_is_a_store(in_a_file, open_memory, tmp_path, clock, embedder):
     memory = open_memory()
     fill(memory, clock)
     memory.backup(tmp_path / "backup.db")
@@ -256,7 +256,7 @@ def test_a_backup_is_a_store(open_memory, tmp_path, clock, embedder):
     assert memory.get("dog") == []
 
 
-def test_a_backup_under_load_is_one_state(open_memory, tmp_path):
+def test_a_backup_under_load_is_one_state(in_a_file, open_memory, tmp_path):
     memory = open_memory(embedder=WordEmbedder(16))
     texts = [f"text {i}" for i in range(40)]
     stop = threading.Event()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import logging
 import os
 import sys
@@ -20,22 +19,21 @@ import uuid
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import apsw
 
+from rlm_memory.engines.reports import Report, line_of, report_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import rows_of
 from rlm_memory.errors import StoreClosedError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked, TrackedOutcome
 
 if sys.platform != "win32":
     import fcntl
 
 _ATTEMPTS: Final = 20
 _FAR: Final = 1 << 30
-Report: TypeAlias = Tracked | TrackedOutcome
 
 _logger = logging.getLogger("rlm_memory")
 
@@ -76,7 +74,7 @@ class AccessJournal:
     def _write(self, tracked: Report) -> None:
         if self._file is None:
             self._file = self._create()
-        line = _line_of(tracked)
+        line = line_of(tracked).encode("ascii") + b"\n"
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
@@ -232,28 +230,6 @@ def _locked(file: FileIO) -> bool:
     return True
 
 
-def _line_of(tracked: Report) -> bytes:
-    match tracked:
-        case TrackedOutcome(session_id, success, at_ms, run_id):
-            line: list[Any] = [session_id, success, at_ms, run_id]
-        case Tracked(session_id, turn, writer, at_ms, run_id, nodes):
-            line = [session_id, turn, writer, at_ms, run_id, list(nodes)]
-    return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
-
-
 def _entries(stored: bytes) -> list[Report]:
     """Return the entries of whole lines, but for what a kill or a full disk has cut off."""
-    return [entry for line in stored.split(b"\n") if (entry := _entry_of(line)) is not None]
-
-
-def _entry_of(line: bytes) -> Report | None:
-    try:
-        match json.loads(line):
-            case [str(session_id), int(turn), str(writer), int(at_ms), str() | None as run_id, [*nodes]]:
-                known = [(str(id), float(sure)) for id, sure in nodes]
-                return Tracked(session_id=session_id, turn=turn, writer=writer, at_ms=at_ms, run_id=run_id, nodes=known)
-            case [str(session_id), bool(success), int(at_ms), str(run_id)]:
-                return TrackedOutcome(session_id=session_id, success=success, at_ms=at_ms, run_id=run_id)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return None
+    return [entry for line in stored.split(b"\n") if (entry := report_of(line)) is not None]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Final
+
+from rlm_memory.engines.texts import text_hash as text_hash
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -21,11 +22,6 @@ def vector_key(namespace: str, id: str) -> str:
     if namespace == DEFAULT_NAMESPACE and not id.startswith("["):
         return id
     return json.dumps([namespace, id], ensure_ascii=False)
-
-
-def text_hash(text: str) -> int:
-    """Return 64 bits that tell one text from another, as a signed integer."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def length_of(size: bytes) -> int:

@@ -22,6 +22,7 @@ from rlm_memory.engines.sqlite.connection import PAGE_BYTES, row_of, rows_of
 from rlm_memory.errors import StoreCorruptError
 from rlm_memory.ports import Vector
 from rlm_memory.records import VectorStorage
+from rlm_memory.scoring import unit as unit
 
 _LARGEST_CHUNK: Final = 48 << 10
 """Bytes of vectors in a chunk, unless 8 vectors are more. A chunk is one chain of overflow pages, followed from its
@@ -159,16 +160,6 @@ def read_layout(connection: apsw.Connection) -> VectorFormat | None:
     if "dimensions" not in meta:
         return None
     return VectorFormat(int(meta["dimensions"]), meta["embedding_storage"], int(meta["vectors_in_chunk"]))
-
-
-def unit(vectors: Vector) -> Vector:
-    """Return the vectors with length 1, along the last axis.
-
-    The square of each length must be within the range of float32, as that of vectors checked at the door is.
-    """
-    # Summed up in float64 and scaled in float32: 2 us a vector of 1,536 components, where all in float64 takes 19.
-    lengths: NDArray[np.float64] = np.sqrt(np.einsum("...i,...i->...", vectors, vectors, dtype=np.float64))
-    return np.asarray(vectors * (1 / lengths).astype(np.float32)[..., np.newaxis], dtype=np.float32)
 
 
 def read_vectors(

@@ -1,0 +1,1 @@
+"""The engine on a server: PostgreSQL with pgvector. Needs the extra `postgres`."""

@@ -1,0 +1,515 @@
+"""The engine on a server: one namespace of a PostgreSQL database with pgvector."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlm_memory.engines.postgres import statements, vectors
+from rlm_memory.engines.postgres.connection import Connection, Database
+from rlm_memory.engines.postgres.conversations import PostgresMessages
+from rlm_memory.engines.postgres.filters import Compiler, encoded_rows
+from rlm_memory.engines.postgres.inspection import find_problems, measure
+from rlm_memory.engines.postgres.key_values import PostgresKeyValues
+from rlm_memory.engines.postgres.ledger import PostgresLedger
+from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
+from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows_of, vectors_of
+from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, sums
+from rlm_memory.engines.rows import node_of
+from rlm_memory.engines.texts import BLANKS, Tokenizer, text_hash
+from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, NodeNotFoundError, StoreError
+from rlm_memory.filters import Filter
+from rlm_memory.ports import Candidates, Identity, Scope, ThreadStore, Vector
+from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
+from rlm_memory.scoring import unit
+from rlm_memory.times import milliseconds
+
+_METRIC: Final = "cosine"
+_FEW: Final = 2_000
+"""So many eligible nodes are all looked at, without an index."""
+
+
+class PostgresEngine:
+    """One namespace of a store on a server."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        namespace: str,
+        tokenizer: str,
+        embedding_storage: VectorStorage,
+        stop_words: frozenset[str],
+        read_only: bool,
+    ) -> None:
+        """Connect to the store, bringing it up to date; a new one gets this tokenizer.
+
+        Raises:
+            StoreError: The server cannot be reached, the store is from a newer release, or this role may not make it.
+            InvalidInputError: The vectors are to be kept in another form than float32.
+        """
+        if embedding_storage != "float32":
+            raise InvalidInputError(
+                f"On PostgreSQL vectors are kept as float32; embedding_storage={embedding_storage!r} is there for "
+                "SQLite alone."
+            )
+        Tokenizer(tokenizer)
+        self._database = Database(location, namespace=namespace, read_only=read_only)
+        self.location = self._database.location
+        self.ledger = PostgresLedger(self._database)
+        self.key_values = PostgresKeyValues(self._database)
+        self.messages = PostgresMessages(self._database)
+        self._name = namespace
+        self._namespace: UUID = self._database.namespace
+        try:
+            defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
+            migrate(self._database, defaults=defaults)
+            with self._database.reading() as connection:
+                self._tokenizer = _meta(connection)["tokenizer"]
+            self._keywords = KeywordLeg(self._namespace, Tokenizer(self._tokenizer), stop_words)
+        except BaseException:
+            self._database.close()
+            raise
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self, *, wait: bool = True) -> Iterator[None]:
+        with self._database.transaction(wait=wait):
+            yield
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._database.reading():
+            yield
+
+    def threads(self, kind: str) -> ThreadStore:
+        raise StoreError(
+            f"{self.location}: threads of checkpoints are kept by SQLite alone; there is no {kind!r} here."
+        )
+
+    # -- identity -----------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        with self._database.reading() as connection:
+            meta = _meta(connection)
+        return Identity(
+            tokenizer=meta["tokenizer"],
+            embedding_storage=meta["embedding_storage"],  # type: ignore[arg-type]  # one of them was written
+            model=meta.get("embedding_model", ""),
+            dimensions=_dimensions(meta),
+        )
+
+    def adopt(self, *, model: str, dimensions: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.LOCK_SCHEMA)
+            meta = _meta(connection)
+            kept = _dimensions(meta)
+            if kept is not None and kept != dimensions:
+                if row_of(connection, statements.HAS_VECTORS)[0]:
+                    raise EmbeddingMismatchError(f"{self.location} holds vectors of {kept} numbers, got {dimensions}.")
+                connection.execute("DROP TABLE rlm_node_vectors")
+            if kept != dimensions:
+                self._create_vectors(connection, dimensions, meta)
+            if model:
+                connection.execute(statements.PUT_META, ("embedding_model", model))
+
+    @staticmethod
+    def _create_vectors(connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
+        """Create the empty table for vectors of this length, and remember the length."""
+        vectors.create_table(connection, dimensions, int(meta.get(PARTITIONS_KEY, 0)))
+        connection.execute(statements.PUT_META, ("dimensions", str(dimensions)))
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def put(self, nodes: Sequence[Node], given: Sequence[Vector | None], now_ms: int) -> list[str]:
+        with self._database.transaction() as connection:
+            stored = {row[0]: row[1:] for row in self._stored(connection, [node.id for node in nodes])}
+            last = self._numbers(connection, len(nodes) - len(stored)) - (len(nodes) - len(stored))
+            numbers: dict[str, int] = {}
+            updates: list[tuple[Any, ...]] = []
+            texts: list[tuple[int, str]] = []
+            rewritten: list[int] = []
+            dropped: list[int] = []
+            with connection.cursor().copy(statements.COPY_NODES) as copy:
+                for node, vector in zip(nodes, given, strict=True):
+                    if known := stored.get(node.id):
+                        number, embedded, text, _ = known
+                        if text != node.text:
+                            rewritten.append(number)
+                            texts.append((number, node.text))
+                        # A vector stays with its text: it goes when that changes, or when another one is given.
+                        if embedded and (vector is not None or text != node.text):
+                            dropped.append(number)
+                        has_vector = vector is not None or (embedded and text == node.text)
+                        updates.append((*_content(node), has_vector, now_ms, self._namespace, number))
+                    else:
+                        last = number = last + 1
+                        texts.append((number, node.text))
+                        row = (self._namespace, number, *_history(node, now_ms), *_content(node), vector is not None)
+                        copy.write_row(row)
+                    numbers[node.id] = number
+            if updates:
+                connection.cursor().executemany(statements.UPDATE_NODE, updates)
+            self._drop_vectors(connection, dropped)
+            self._insert_vectors(
+                connection, [(numbers[n.id], v) for n, v in zip(nodes, given, strict=True) if v is not None]
+            )
+            self._put_fields(connection, [row[0] for row in stored.values()], numbers, nodes)
+            words = self._reword(connection, rewritten, texts)
+            connection.execute(statements.ADD_TO_SUMS, (len(nodes) - len(stored), words, self._namespace))
+        return [node.id for node in nodes if node.id not in stored]
+
+    def _reword(self, connection: Connection, rewritten: Sequence[int], texts: Sequence[tuple[int, str]]) -> int:
+        before = self._keywords.take(connection, rewritten)
+        return self._keywords.add(connection, texts) - before
+
+    def _stored(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
+        """Return (id, node, embedded, text, tier) of these nodes that are there."""
+        return rows_of(connection, statements.SELECT_STORED, ([key_of(id) for id in ids], self._namespace))
+
+    def _numbers(self, connection: Connection, count: int) -> int:
+        """Take so many numbers and return the last of them."""
+        return int(row_of(connection, statements.TAKE_NUMBERS, (count, self._namespace))[0])
+
+    def _insert_vectors(self, connection: Connection, given: Sequence[tuple[int, Vector]]) -> None:
+        if given:
+            rows = unit(np.stack([vector for _, vector in given]))
+            vectors.insert(connection, self._namespace, [node for node, _ in given], rows)
+
+    def _drop_vectors(self, connection: Connection, nodes: Sequence[int]) -> None:
+        if nodes:
+            connection.execute(statements.DELETE_VECTORS, (self._namespace, list(nodes)))
+
+    def _put_fields(
+        self, connection: Connection, known: list[int], numbers: Mapping[str, int], nodes: Sequence[Node]
+    ) -> None:
+        if known:
+            connection.execute(statements.DELETE_FIELDS, (self._namespace, known))
+        rows = [
+            (self._namespace, field, value, numbers[node.id])
+            for node in nodes
+            for field, value in encoded_rows(node.metadata)
+        ]
+        if rows:
+            with connection.cursor().copy(statements.COPY_FIELDS) as copy:
+                for row in rows:
+                    copy.write_row(row)
+
+    def put_vectors(self, ids: Sequence[str], texts: Sequence[str], vectors: Vector) -> int:
+        with self._database.transaction() as connection:
+            asked = dict(zip(ids, zip(texts, vectors, strict=True), strict=True))
+            given = [
+                (node, asked[id][1])
+                for id, node, embedded, text, _ in self._stored(connection, ids)
+                if not embedded and text == asked[id][0]
+            ]
+            self._insert_vectors(connection, given)
+            connection.execute(statements.SET_EMBEDDED, (self._namespace, [node for node, _ in given]))
+            return len(given)
+
+    def delete(self, ids: Sequence[str]) -> list[tuple[str, Tier]]:
+        with self._database.transaction() as connection:
+            return self._delete(connection, self._stored(connection, list(dict.fromkeys(ids))))
+
+    def delete_where(self, scope: Scope) -> list[tuple[str, Tier]]:
+        with self._database.transaction() as connection:
+            where, values = self._condition(connection, scope)
+            select = statements.SELECT_STORED_WHERE.format(where=where)
+            return self._delete(connection, rows_of(connection, select, (self._namespace, *values)))
+
+    def _delete(self, connection: Connection, rows: Sequence[Any]) -> list[tuple[str, Tier]]:
+        nodes = [row[1] for row in rows]
+        if nodes:
+            words = self._keywords.take(connection, nodes)
+            self._drop_vectors(connection, [row[1] for row in rows if row[2]])
+            for statement in (statements.DELETE_FIELDS, *statements.DELETE_BELONGINGS, statements.DELETE_NODES):
+                connection.execute(statement, (self._namespace, nodes))
+            connection.execute(statements.ADD_TO_SUMS, (-len(nodes), -words, self._namespace))
+        return [(row[0], row[4]) for row in rows]
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _condition(self, connection: Connection, scope: Scope) -> tuple[str, list[Any]]:
+        """Return the scope as a condition on `rlm_nodes n`."""
+        where, values = self._compiled(connection, scope.where)
+        if set(scope.tiers) == set(TIERS):
+            return where, values
+        return f"n.tier = ANY (%s::text[]) AND {where}", [list(scope.tiers), *values]
+
+    def _compiled(self, connection: Connection, where: Filter | None) -> tuple[str, list[Any]]:
+        compiler = Compiler(self._namespace, lambda sql, values: rows_of(connection, sql, values))
+        return compiler.compile(where)
+
+    def get(self, ids: Sequence[str]) -> list[Node]:
+        with self._database.reading() as connection:
+            values = ([key_of(id) for id in ids], self._namespace)
+            return self._nodes(rows_of(connection, statements.SELECT_NODES_BY_ID, values))
+
+    def nodes(self, keys: Sequence[int]) -> list[Node]:
+        with self._database.reading() as connection:
+            return self._nodes(rows_of(connection, statements.SELECT_NODES_BY_NUMBER, (list(keys), self._namespace)))
+
+    def _nodes(self, rows: Iterable[Any]) -> list[Node]:
+        return [node_of(row, self._name) for row in rows]
+
+    def select(self, scope: Scope, *, limit: int, after: str | None, newest_first: bool = False) -> list[Node]:
+        with self._database.reading() as connection:
+            where, values = self._condition(connection, scope)
+            node, written = (_PAST_ALL, _PAST_ALL) if newest_first else (0, 0)
+            if after is not None:
+                node, written = self._place_of(connection, after)
+            select = statements.LIST_NEWEST_NODES if newest_first else statements.LIST_NODES
+            start = [written, node] if newest_first else [node]
+            bound = (self._namespace, *start, *values, min(limit, _PAST_ALL))
+            return self._nodes(rows_of(connection, select.format(where=where), bound))
+
+    def _place_of(self, connection: Connection, id: str) -> tuple[int, int]:
+        """Return the number of a node, and when it was written last."""
+        row = row_of(connection, statements.SELECT_PLACE_IN_LIST, (self._namespace, key_of(id)))
+        if row is None:
+            raise NodeNotFoundError(f"There is no node {id!r} to go on after; start again without `after`.")
+        return row[0], row[1]
+
+    def count(self, scope: Scope) -> int:
+        with self._database.reading() as connection:
+            where, values = self._condition(connection, scope)
+            select = statements.COUNT_NODES.format(where=where)
+            return int(row_of(connection, select, (self._namespace, *values))[0])
+
+    def pending(self, *, limit: int, after: str | None) -> list[Node]:
+        with self._database.reading() as connection:
+            lowest = 0 if after is None else self._place_of(connection, after)[0]
+            return self._nodes(rows_of(connection, statements.SELECT_PENDING, (self._namespace, lowest, limit)))
+
+    # -- search -------------------------------------------------------------------------------------------------
+
+    def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
+        with self._database.reading() as connection:
+            texts, length = sums(connection, self._namespace)
+            if not texts:
+                return _NO_CANDIDATES
+            eligible = self._eligible(connection, scope)
+            kept = _dimensions(_meta(connection))
+            query = None if vector is None or kept is None else unit(vector)
+            near: dict[int, float] = {}
+            said: list[int] = []
+            if query is not None:
+                near = dict(vectors.nearest(connection, self._namespace, query, eligible, n, nodes=texts))
+            words = None
+            if question is not None:
+                words = self._keywords.words(connection, question, texts=texts, length=length)
+                said = self._keywords.candidates(connection, words, eligible, n)
+            found = list(dict.fromkeys([*near, *said]))
+            if len(found) < k:
+                found += self._newest(connection, eligible, found, k - len(found))
+            keyword = coverage = np.full(len(found), np.nan)
+            if words is not None and words.terms and found:
+                keyword, coverage = self._keywords.scores(connection, found, words)
+                if len(said) > n:  # more were found than wanted: the best by all words stay
+                    matching = set(said)
+                    least = np.partition(keyword[[node in matching for node in found]], -n)[-n]
+                    stay = np.flatnonzero((keyword >= least) | np.array([node in near for node in found]))
+                    found, keyword, coverage = [found[i] for i in stay], keyword[stay], coverage[stay]
+            rows = rows_of(connection, statements.SELECT_CANDIDATES, (found, self._namespace))
+            if len(rows) != len(found):
+                raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
+            return Candidates(
+                keys=found,
+                ids=[row[1] for row in rows],
+                created_at=np.array([row[2] for row in rows], dtype=np.int64),
+                semantic=self._cosines(connection, found, near, query),
+                keyword=keyword,
+                coverage=coverage,
+            )
+
+    def _eligible(self, connection: Connection, scope: Scope) -> Eligible | None:
+        """Return which nodes may be found; None if all may."""
+        others = [tier for tier in TIERS if tier not in scope.tiers]
+        if scope.where is None:
+            none_elsewhere = "n.tier = ANY (%s::text[])"
+            select = statements.COUNT_NODES_UP_TO.format(where=none_elsewhere)
+            if not others or row_of(connection, select, (self._namespace, others, 1))[0] == 0:
+                return None
+        where, values = self._condition(connection, scope)
+        count = statements.COUNT_NODES_UP_TO.format(where=where)
+        found = row_of(connection, count, (self._namespace, *values, _FEW + 1))[0]
+        return Eligible(where, values, few=found <= _FEW)
+
+    def _newest(self, connection: Connection, eligible: Eligible | None, found: list[int], n: int) -> list[int]:
+        """Return the `n` newest eligible nodes that were not found."""
+        where, values = ("true", list[Any]()) if eligible is None else (eligible.where, eligible.values)
+        select = statements.SELECT_NEWEST.format(where=where)
+        return [node for (node,) in rows_of(connection, select, (self._namespace, found, *values, n))]
+
+    def _cosines(
+        self, connection: Connection, found: Sequence[int], near: Mapping[int, float], query: Vector | None
+    ) -> NDArray[np.float64]:
+        """Return the cosine of the query with each of these, NaN for those without a vector."""
+        if query is None:
+            return np.full(len(found), np.nan)
+        known = dict(near)
+        missing = [node for node in found if node not in near]
+        if missing:
+            rows = rows_of(connection, statements.SELECT_COSINES, (VectorValue(query), missing, self._namespace))
+            known.update(
+                (node, np.nan if cosine is None else cosine) for node, (cosine,) in zip(missing, rows, strict=True)
+            )
+        return np.clip(np.array([known[node] for node in found], dtype=np.float64), -1.0, 1.0)
+
+    def vectors(self, keys: Sequence[int]) -> Vector:
+        with self._database.reading() as connection:
+            kept = _dimensions(_meta(connection))
+            if kept is None:
+                return np.full((len(keys), 0), np.nan, dtype=np.float32)
+            rows = rows_of(connection, statements.SELECT_VECTORS, (list(keys), self._namespace))
+            return _matrix([row[0] for row in rows], kept)
+
+    def vectors_of(self, ids: Sequence[str]) -> list[Vector | None]:
+        with self._database.reading() as connection:
+            kept = _dimensions(_meta(connection))
+            if kept is None:
+                return [None] * len(ids)
+            values = ([key_of(id) for id in ids], self._namespace)
+            stored = [row[0] for row in rows_of(connection, statements.SELECT_VECTORS_OF_IDS, values)]
+            return [None if one is None else row for one, row in zip(stored, _matrix(stored, kept), strict=True)]
+
+    def known_vectors(self, texts: Iterable[str]) -> Mapping[str, Vector]:
+        asked = {text_hash(text): text for text in texts}
+        with self._database.reading() as connection:
+            kept = _dimensions(_meta(connection))
+            if kept is None or not asked:
+                return {}
+            rows = rows_of(connection, statements.SELECT_TEXT_OWNERS, (self._namespace, list(asked)))
+            # Two texts may share a hash.
+            found = [(text, stored) for text, stored in rows if asked.get(text_hash(text)) == text]
+            return dict(
+                zip([text for text, _ in found], vectors_of([stored for _, stored in found], kept), strict=True)
+            )
+
+    # -- a change of the embedding model ------------------------------------------------------------------------
+
+    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+        with self._database.transaction() as connection:
+            if _meta(connection).get("new_model") != model:  # what another model has left behind is of no use
+                connection.execute(statements.DELETE_NEW_VECTORS)
+                connection.execute(statements.PUT_META, ("new_model", model))
+            rows = rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
+            return [(namespace.int << 64 | node, text) for namespace, node, text in rows]
+
+    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+        rows = [
+            (UUID(int=key >> 64), key & (1 << 64) - 1, text_hash(text), vector.astype("<f4").tobytes())
+            for key, text, vector in zip(keys, texts, unit(vectors), strict=True)
+        ]
+        with self._database.transaction() as connection:
+            self._expect_change_to(connection, model)
+            connection.cursor().executemany(statements.PUT_NEW_VECTOR, rows)
+
+    def _expect_change_to(self, connection: Connection, model: str) -> Mapping[str, str]:
+        """Refuse to go on with a change of the model that somebody else has finished, or taken over with another."""
+        meta = _meta(connection)
+        begun = meta.get("new_model")
+        if begun != model:
+            doing = "has finished one" if begun is None else f"has begun one to {begun!r}"
+            raise EmbeddingMismatchError(
+                f"{self.location}: the change to {model!r} cannot go on, somebody else {doing} meanwhile."
+            )
+        return meta
+
+    def replace_vectors(self, *, model: str, dimensions: int) -> None:
+        with self._database.transaction() as connection:
+            rows_of(connection, statements.LOCK_ALL_NAMESPACES)  # whoever writes anywhere comes before, or after
+            connection.execute(statements.LOCK_SCHEMA)
+            meta = self._expect_change_to(connection, model)
+            connection.execute("DROP TABLE IF EXISTS rlm_node_vectors")
+            self._create_vectors(connection, dimensions, meta)
+            # What was added or changed since the last look has no vector of the new model: it waits for embed_pending.
+            connection.execute(statements.FORGET_EMBEDDED)
+            after: tuple[UUID, int] = (UUID(int=0), 0)
+            while rows := rows_of(connection, statements.SELECT_NEW_VECTORS, (*after, _BATCH)):
+                for namespace in dict.fromkeys(row[0] for row in rows):
+                    own = [row for row in rows if row[0] == namespace]
+                    stored = np.stack([np.frombuffer(row[2], dtype="<f4") for row in own])
+                    vectors.insert(connection, namespace, [row[1] for row in own], stored)
+                after = rows[-1][:2]
+            connection.execute(statements.SET_EMBEDDED_AGAIN)
+            connection.execute(statements.DELETE_NEW_VECTORS)
+            connection.execute(statements.DELETE_META, ("new_model",))
+            connection.execute(statements.PUT_META, ("embedding_model", model))
+
+    # -- the store ----------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        with self._database.reading() as connection:
+            return measure(connection, self.location, self._database)
+
+    def check(self) -> CheckReport:
+        with self._database.reading() as connection:
+            return CheckReport(tuple(find_problems(connection, self._database, Tokenizer(self._tokenizer))))
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        if os.path.exists(path):
+            raise InvalidInputError(f"{os.fspath(path)} exists already; choose another path for the backup.")
+        raise StoreError(
+            f"{self.location}: a server is not backed up into a file by this program. Use pg_dump or pg_basebackup, or "
+            "export() for the nodes and conversations of this namespace."
+        )
+
+    def compact(self) -> None:
+        with self._database.outside() as connection:
+            tables = [name for name, _ in rows_of(connection, statements.SELECT_SIZES)]
+            for table in tables:
+                connection.execute(f"VACUUM (ANALYZE) {table}".encode())
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _meta(connection: Connection) -> dict[str, str]:
+    return dict(rows_of(connection, statements.SELECT_META))
+
+
+def _dimensions(meta: Mapping[str, str]) -> int | None:
+    return int(meta["dimensions"]) if "dimensions" in meta else None
+
+
+def _matrix(stored: Sequence[bytes | None], dimensions: int) -> Vector:
+    """Return vectors as rows, NaN for those that are not there."""
+    rows = np.full((len(stored), dimensions), np.nan, dtype=np.float32)
+    present = [i for i, one in enumerate(stored) if one is not None]
+    rows[present] = vectors_of([one for one in stored if one is not None], dimensions)
+    return rows
+
+
+def _content(node: Node) -> tuple[Any, ...]:
+    """Return the columns that every `add` of a node writes."""
+    return (
+        node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text),
+        _to_json(node.metadata), node.text,
+    )  # fmt: skip
+
+
+def _history(node: Node, now_ms: int) -> tuple[Any, ...]:
+    """Return the columns that a node gets once and keeps."""
+    return (
+        node.id, key_of(node.id), node.tier, now_ms,
+        milliseconds(node.created_at) if node.created_at else now_ms,
+        milliseconds(node.updated_at) if node.updated_at else now_ms,
+        milliseconds(node.last_accessed) if node.last_accessed else None,
+        node.access_count, node.pinned,
+    )  # fmt: skip
+
+
+_to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BATCH: Final = 1000
+_PAST_ALL: Final = 2**63 - 1
+_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))

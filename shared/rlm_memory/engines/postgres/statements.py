@@ -1,0 +1,429 @@
+"""Every statement but the DDL, named VERB_NOUN. Values are bound; `{where}` is filled by `compile_filter` alone.
+
+The first value is nearly always the namespace. Lists are bound as arrays; `unnest … WITH ORDINALITY` keeps their order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- connections and what the store is ------------------------------------------------------------------------------
+
+# Plans are made for the values at hand: how many rows an array of words finds is not to be guessed. jit would take
+# longer to compile a statement than the statement takes.
+PREPARE_CONNECTION: Final = (
+    "SELECT current_setting('server_encoding'), set_config('lock_timeout', %s, false), "
+    "set_config('default_transaction_read_only', %s, false), "
+    "set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), "
+    "set_config('hnsw.iterative_scan', 'strict_order', false)"
+)
+
+SELECT_TABLES: Final = (
+    "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(quote_ident(current_schema())) "
+    "AND c.relname IN ('rlm_meta', 'rlm_node_vectors')"
+)
+SELECT_SCHEMA: Final = "SELECT current_schema()"
+SELECT_EXTENSION: Final = "SELECT 1 FROM pg_extension WHERE extname = %s"
+# Two numbers of ours, and the schema: stores in two schemas may be brought up to date at the same time.
+LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(x'524c4d31'::int, hashtext(current_schema()))"
+
+SELECT_META: Final = "SELECT key, value FROM rlm_meta"
+PUT_META: Final = (
+    "INSERT INTO rlm_meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+PUT_META_ONCE: Final = "INSERT INTO rlm_meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO NOTHING"
+DELETE_META: Final = "DELETE FROM rlm_meta WHERE key = %s"
+
+LOCK_NAMESPACE: Final = "SELECT 1 FROM rlm_namespaces WHERE namespace = %s FOR UPDATE"
+LOCK_NAMESPACE_OR_FAIL: Final = LOCK_NAMESPACE + " NOWAIT"
+INSERT_NAMESPACE: Final = "INSERT INTO rlm_namespaces (namespace, name) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+SELECT_SUMS: Final = "SELECT nodes, words FROM rlm_namespaces WHERE namespace = %s"
+TAKE_NUMBERS: Final = (
+    "UPDATE rlm_namespaces SET last_number = last_number + %s WHERE namespace = %s RETURNING last_number"
+)
+ADD_TO_SUMS: Final = "UPDATE rlm_namespaces SET nodes = nodes + %s, words = words + %s WHERE namespace = %s"
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+NODE_COLUMNS: Final = (
+    "n.id, n.type, n.subtype, n.tier, n.confidence, n.provenance, n.created_at, n.updated_at, n.last_accessed, "
+    "n.access_count, n.pinned, n.metadata, n.text"
+)
+SELECT_NODES_BY_ID: Final = (
+    f"SELECT {NODE_COLUMNS} FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key ORDER BY wanted.place"
+)
+SELECT_NODES_BY_NUMBER: Final = (
+    f"SELECT {NODE_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.node = wanted.node ORDER BY wanted.place"
+)
+LIST_NODES: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.node > %s AND {{where}} "
+    "ORDER BY n.node LIMIT %s"
+)
+LIST_NEWEST_NODES: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND (n.updated_at, n.node) < (%s, %s) "
+    "AND {where} ORDER BY n.updated_at DESC, n.node DESC LIMIT %s"
+)
+SELECT_PLACE_IN_LIST: Final = "SELECT node, updated_at FROM rlm_nodes WHERE namespace = %s AND id_key = %s"
+COUNT_NODES: Final = "SELECT count(*) FROM rlm_nodes n WHERE n.namespace = %s AND {where}"
+# No further than is asked: whether it is few is all that matters.
+COUNT_NODES_UP_TO: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM rlm_nodes n WHERE n.namespace = %s AND {where} LIMIT %s) AS counted"
+)
+SELECT_STORED_WHERE: Final = (
+    "SELECT n.id, n.node, n.embedded, n.text, n.tier FROM rlm_nodes n WHERE n.namespace = %s AND {where} "
+    "ORDER BY n.node"
+)
+SELECT_STORED: Final = (
+    "SELECT n.id, n.node, n.embedded, n.text, n.tier FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key ORDER BY wanted.place"
+)
+SELECT_PENDING: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND NOT n.embedded AND n.node > %s "
+    "ORDER BY n.node LIMIT %s"
+)
+SELECT_NEWEST: Final = (
+    "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND n.node <> ALL (%s::bigint[]) AND {where} "
+    "ORDER BY n.node DESC LIMIT %s"
+)
+SELECT_CANDIDATES: Final = (
+    "SELECT n.node, n.id, n.created_at FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.node = wanted.node ORDER BY wanted.place"
+)
+
+COPY_NODES: Final = (
+    "COPY rlm_nodes (namespace, node, id, id_key, tier, tier_since, created_at, updated_at, last_accessed, "
+    "access_count, pinned, type, subtype, confidence, provenance, text_hash, metadata, text, embedded) FROM STDIN"
+)
+# The tier, the times of use and the pin are the node's history: writing it again does not take them away.
+UPDATE_NODE: Final = (
+    "UPDATE rlm_nodes SET type = %s, subtype = %s, confidence = %s, provenance = %s, text_hash = %s, metadata = %s, "
+    "text = %s, embedded = %s, updated_at = %s WHERE namespace = %s AND node = %s"
+)
+SET_EMBEDDED: Final = "UPDATE rlm_nodes SET embedded = true WHERE namespace = %s AND node = ANY (%s::bigint[])"
+DELETE_NODES: Final = "DELETE FROM rlm_nodes WHERE namespace = %s AND node = ANY (%s::bigint[])"
+DELETE_BELONGINGS: Final = tuple(
+    f"DELETE FROM {table} WHERE namespace = %s AND {column} = ANY (%s::bigint[])"
+    for table, column in (
+        ("rlm_accesses", "node"),
+        ("rlm_uses", "node"),
+        ("rlm_outcomes", "node"),
+        ("rlm_edges", "source"),
+        ("rlm_edges", "target"),
+        ("rlm_new_vectors", "node"),
+    )
+)
+COPY_FIELDS: Final = "COPY rlm_node_fields (namespace, field, value, node) FROM STDIN"
+DELETE_FIELDS: Final = "DELETE FROM rlm_node_fields WHERE namespace = %s AND node = ANY (%s::bigint[])"
+
+# -- keywords -------------------------------------------------------------------------------------------------------
+
+COPY_WORDS: Final = "COPY rlm_node_words (namespace, node, length, terms, counts) FROM STDIN"
+TAKE_WORDS: Final = (
+    "DELETE FROM rlm_node_words WHERE namespace = %s AND node = ANY (%s::bigint[]) RETURNING length, terms"
+)
+ADD_TO_TERMS: Final = (
+    "INSERT INTO rlm_terms AS t (namespace, term, texts) SELECT %s, new.term, new.texts "
+    "FROM unnest(%s::bigint[], %s::bigint[]) AS new (term, texts) "
+    "ON CONFLICT (namespace, term) DO UPDATE SET texts = t.texts + excluded.texts"
+)
+DELETE_TERMS: Final = "DELETE FROM rlm_terms WHERE namespace = %s AND term = ANY (%s::bigint[]) AND texts = 0"
+SELECT_TERMS: Final = "SELECT term, texts FROM rlm_terms WHERE namespace = %s AND term = ANY (%s::bigint[])"
+SELECT_MATCHING: Final = "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND w.terms && %s::bigint[]"
+# The bm25 of each text over some of the words; see scoring.bm25.
+SELECT_BEST_MATCHING: Final = (
+    "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND w.terms && %s::bigint[]{eligible} ORDER BY ("
+    "SELECT sum(asked.weight * f.count * 2.2 / (f.count + 1.2 * (0.25 + 0.75 * w.length / %s::float8))) "
+    "FROM unnest(%s::bigint[], %s::float8[]) AS asked (term, weight) "
+    "CROSS JOIN LATERAL (SELECT w.counts[array_position(w.terms, asked.term)]) AS f (count)) DESC, w.node LIMIT %s"
+)
+ELIGIBLE: Final = " AND w.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
+# How often each of the words that are asked for stands in each text, and how long the text is.
+SELECT_FREQUENCIES: Final = (
+    "SELECT coalesce(w.length, 0), ARRAY("
+    "SELECT coalesce(w.counts[array_position(w.terms, asked.term)], 0) "
+    "FROM unnest(%s::bigint[]) WITH ORDINALITY AS asked (term, place) ORDER BY asked.place) "
+    "FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "LEFT JOIN rlm_node_words w ON w.namespace = %s AND w.node = wanted.node ORDER BY wanted.place"
+)
+
+# -- vectors --------------------------------------------------------------------------------------------------------
+
+DELETE_VECTORS: Final = "DELETE FROM rlm_node_vectors WHERE namespace = %s AND node = ANY (%s::bigint[])"
+COPY_VECTORS: Final = "COPY rlm_node_vectors (namespace, node, embedding) FROM STDIN (FORMAT BINARY)"
+# The zero keeps the index out of it: every vector in question is compared.
+SELECT_NEAREST_OF_ALL: Final = (
+    "SELECT v.node, -(v.embedding <#> %s::vector) FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
+    "ORDER BY (v.embedding <#> %s::vector) + 0, v.node LIMIT %s"
+)
+SELECT_NEAREST: Final = (
+    "SELECT v.node, -(v.embedding <#> %s::vector) FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
+    "ORDER BY {distance} LIMIT %s"
+)
+ELIGIBLE_VECTOR: Final = " AND v.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
+# Looked up for each vector that the index gives, in the order in which it gives them.
+ELIGIBLE_NEAREST: Final = (
+    " AND EXISTS (SELECT 1 FROM rlm_nodes n WHERE n.namespace = v.namespace AND n.node = v.node AND {where} OFFSET 0)"
+)
+# Without sorting, the planner has nothing left but the index that gives rows in this order.
+SEARCH_BY_INDEX: Final = "SELECT set_config('hnsw.ef_search', %s, true), set_config('enable_sort', 'off', true)"
+SEARCH_AS_USUAL: Final = "SELECT set_config('enable_sort', 'on', true)"
+SELECT_COSINES: Final = (
+    "SELECT -(v.embedding <#> %s::vector) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = wanted.node ORDER BY wanted.place"
+)
+SELECT_VECTORS: Final = (
+    "SELECT vector_send(v.embedding) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = wanted.node ORDER BY wanted.place"
+)
+SELECT_VECTORS_OF_IDS: Final = (
+    "SELECT vector_send(v.embedding) FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
+    "LEFT JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key "
+    "LEFT JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node ORDER BY wanted.place"
+)
+SELECT_TEXT_OWNERS: Final = (
+    "SELECT DISTINCT ON (n.text_hash, n.text) n.text, vector_send(v.embedding) FROM rlm_nodes n "
+    "JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
+    "WHERE n.namespace = %s AND n.text_hash = ANY (%s::bigint[]) ORDER BY n.text_hash, n.text, n.node DESC"
+)
+HAS_VECTORS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_node_vectors)"
+
+SELECT_OUTDATED: Final = (
+    "SELECT n.namespace, n.node, n.text FROM rlm_nodes n LEFT JOIN rlm_new_vectors v "
+    "ON v.namespace = n.namespace AND v.node = n.node AND v.text_hash = n.text_hash "
+    "WHERE n.embedded AND v.node IS NULL AND btrim(n.text, %s) <> '' LIMIT %s"
+)
+PUT_NEW_VECTOR: Final = (
+    "INSERT INTO rlm_new_vectors (namespace, node, text_hash, vector) VALUES (%s, %s, %s, %s) "
+    "ON CONFLICT (namespace, node) DO UPDATE SET text_hash = excluded.text_hash, vector = excluded.vector"
+)
+DELETE_NEW_VECTORS: Final = "DELETE FROM rlm_new_vectors"
+FORGET_EMBEDDED: Final = "UPDATE rlm_nodes SET embedded = false WHERE embedded"
+SELECT_NEW_VECTORS: Final = (
+    "SELECT n.namespace, n.node, v.vector FROM rlm_new_vectors v "
+    "JOIN rlm_nodes n ON n.namespace = v.namespace AND n.node = v.node AND n.text_hash = v.text_hash "
+    "WHERE (v.namespace, v.node) > (%s, %s) ORDER BY v.namespace, v.node LIMIT %s"
+)
+SET_EMBEDDED_AGAIN: Final = (
+    "UPDATE rlm_nodes n SET embedded = true FROM rlm_node_vectors v WHERE v.namespace = n.namespace AND v.node = n.node"
+)
+LOCK_ALL_NAMESPACES: Final = "SELECT namespace FROM rlm_namespaces ORDER BY namespace FOR UPDATE"
+
+# -- counts and sizes -----------------------------------------------------------------------------------------------
+
+COUNT_KINDS: Final = (
+    "SELECT tier, type, count(*), count(*) FILTER (WHERE embedded) FROM rlm_nodes WHERE namespace = %s "
+    "GROUP BY tier, type"
+)
+SELECT_SIZES: Final = (
+    "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c "
+    "WHERE c.relnamespace = to_regnamespace(quote_ident(current_schema())) AND c.relkind = 'r' "
+    "AND c.relname LIKE 'rlm\\_%%'"
+)
+SUM_TEXT_BYTES: Final = "SELECT coalesce(sum(octet_length(text)), 0)::bigint FROM rlm_nodes"
+
+# -- sessions, accesses, outcomes -----------------------------------------------------------------------------------
+
+PUT_REPORT: Final = "INSERT INTO rlm_access_reports (namespace, report, content) VALUES (%s, %s, %s)"
+HAS_REPORTS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_access_reports WHERE namespace = %s)"
+TAKE_REPORTS: Final = (
+    "WITH taken AS (DELETE FROM rlm_access_reports WHERE namespace = %s RETURNING report, content) "
+    "SELECT content FROM taken ORDER BY report"
+)
+
+TOUCH_SESSION: Final = (
+    "INSERT INTO rlm_sessions AS s (namespace, session, id, id_key, started_at, last_active, turn) "
+    "VALUES (%(namespace)s, %(number)s, %(id)s, %(key)s, %(at)s, %(at)s, %(turn)s) "
+    "ON CONFLICT (namespace, id_key) DO UPDATE SET started_at = least(s.started_at, excluded.started_at), "
+    "last_active = greatest(s.last_active, excluded.last_active), turn = greatest(s.turn, excluded.turn), "
+    "ended_at = NULL RETURNING session"
+)
+SESSION_COLUMNS: Final = "session, id, started_at, last_active, ended_at, turn"
+SELECT_SESSION: Final = f"SELECT {SESSION_COLUMNS} FROM rlm_sessions WHERE namespace = %s AND id_key = %s"
+LIST_SESSIONS: Final = (
+    f"SELECT {SESSION_COLUMNS} FROM rlm_sessions WHERE namespace = %s ORDER BY last_active DESC, session DESC LIMIT %s"
+)
+SELECT_IDLE_SESSIONS: Final = (
+    "SELECT id FROM rlm_sessions WHERE namespace = %s AND ended_at IS NULL AND last_active < %s "
+    "ORDER BY last_active, session"
+)
+END_SESSION: Final = "UPDATE rlm_sessions SET ended_at = %s WHERE namespace = %s AND id_key = %s"
+# Before INSERT_ACCESS. Hits of one turn are one use; turns are told apart by their writer too, for two processes may be
+# in the same session, each with a turn 1.
+COUNT_USE: Final = (
+    "INSERT INTO rlm_uses AS u (namespace, node, session, uses, lowest_confidence, last_used) "
+    "VALUES (%(namespace)s, %(node)s, %(session)s, 1, %(confidence)s, %(at)s) "
+    "ON CONFLICT (namespace, node, session) DO UPDATE SET "
+    "uses = u.uses + CASE WHEN EXISTS (SELECT 1 FROM rlm_accesses a WHERE a.namespace = %(namespace)s "
+    "AND a.node = %(node)s AND a.session = %(session)s AND a.turn = %(turn)s AND a.writer = %(writer)s) "
+    "THEN 0 ELSE 1 END, "
+    "lowest_confidence = least(u.lowest_confidence, excluded.lowest_confidence), "
+    "last_used = greatest(u.last_used, excluded.last_used)"
+)
+INSERT_ACCESS: Final = (
+    "INSERT INTO rlm_accesses (namespace, access, session, node, confidence, at, turn, writer, run_id) "
+    "VALUES (%(namespace)s, %(access)s, %(session)s, %(node)s, %(confidence)s, %(at)s, %(turn)s, %(writer)s, "
+    "%(run_id)s)"
+)
+COUNT_ACCESS: Final = (
+    "UPDATE rlm_nodes SET access_count = access_count + 1, "
+    "last_accessed = greatest(coalesce(last_accessed, 0), %(at)s) WHERE namespace = %(namespace)s AND node = %(node)s"
+)
+SELECT_NUMBERS: Final = "SELECT id, node FROM rlm_nodes WHERE namespace = %s AND id_key = ANY (%s::uuid[])"
+SELECT_USES: Final = (
+    "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM rlm_nodes n "
+    "LEFT JOIN rlm_uses u ON u.namespace = n.namespace AND u.node = n.node "
+    "LEFT JOIN rlm_sessions s ON s.namespace = u.namespace AND s.session = u.session "
+    "WHERE n.namespace = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY u.last_used, s.id"
+)
+SELECT_OUTCOMES: Final = (
+    "SELECT n.id, count(*) FILTER (WHERE o.success), count(*) FILTER (WHERE NOT o.success) FROM rlm_nodes n "
+    "JOIN rlm_outcomes o ON o.namespace = n.namespace AND o.node = n.node "
+    "WHERE n.namespace = %s AND n.id_key = ANY (%s::uuid[]) GROUP BY n.id"
+)
+SELECT_ACCESSES: Final = (
+    "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id, a.writer FROM rlm_nodes n "
+    "JOIN rlm_accesses a ON a.namespace = n.namespace AND a.node = n.node "
+    "JOIN rlm_sessions s ON s.namespace = a.namespace AND s.session = a.session "
+    "WHERE n.namespace = %s AND n.id_key = %s ORDER BY a.at, a.access"
+)
+SELECT_NODES_IN_SESSION: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
+    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s ORDER BY n.node"
+)
+SELECT_SOME_NODES_IN_SESSION: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
+    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY n.node"
+)
+SELECT_TO_JUDGE: Final = (
+    "SELECT DISTINCT n.node, n.id FROM rlm_accesses a "
+    "JOIN rlm_nodes n ON n.namespace = a.namespace AND n.node = a.node "
+    "WHERE a.namespace = %(namespace)s AND a.session = %(session)s "
+    "AND CASE WHEN %(run_id)s::text IS NOT NULL THEN a.run_id = %(run_id)s::text "
+    "WHEN %(keys)s::uuid[] IS NOT NULL THEN true ELSE NOT a.judged END "
+    "AND (%(keys)s::uuid[] IS NULL OR n.id_key = ANY (%(keys)s::uuid[])) ORDER BY n.node"
+)
+MARK_JUDGED: Final = (
+    "UPDATE rlm_accesses SET judged = true WHERE namespace = %s AND session = %s AND node = ANY (%s::bigint[]) "
+    "AND (%s::text IS NULL OR run_id = %s::text) AND NOT judged"
+)
+INSERT_OUTCOME: Final = (
+    "INSERT INTO rlm_outcomes AS o (namespace, outcome, node, session, run_key, success, at) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (namespace, node, session, run_key) DO UPDATE SET "
+    "learned = o.learned AND o.success = excluded.success, success = excluded.success, at = excluded.at"
+)
+SELECT_UNLEARNED: Final = (
+    "SELECT o.outcome, n.id, o.success FROM rlm_outcomes o "
+    "JOIN rlm_nodes n ON n.namespace = o.namespace AND n.node = o.node "
+    "WHERE o.namespace = %s AND NOT o.learned ORDER BY o.outcome"
+)
+MARK_LEARNED: Final = "UPDATE rlm_outcomes SET learned = true WHERE namespace = %s AND outcome = ANY (%s::bigint[])"
+OF_NODE: Final = "namespace = %s AND node = (SELECT node FROM rlm_nodes WHERE namespace = %s AND id_key = %s)"
+FORGET_USES: Final = f"DELETE FROM rlm_uses WHERE {OF_NODE}"
+FORGET_OUTCOMES: Final = f"DELETE FROM rlm_outcomes WHERE {OF_NODE}"
+
+# -- tiers ----------------------------------------------------------------------------------------------------------
+
+SET_TIER: Final = "UPDATE rlm_nodes SET tier = %s, tier_since = %s WHERE namespace = %s AND id_key = %s"
+# A node does not fade while it is pinned.
+SET_PINNED: Final = (
+    "UPDATE rlm_nodes SET decayed_at = CASE WHEN pinned AND NOT %(pinned)s THEN %(at)s ELSE decayed_at END, "
+    "pinned = %(pinned)s WHERE namespace = %(namespace)s AND id_key = %(key)s"
+)
+SET_CONFIDENCES: Final = (
+    "UPDATE rlm_nodes n SET confidence = new.confidence, decayed_at = coalesce(%s::bigint, n.decayed_at) "
+    "FROM unnest(%s::uuid[], %s::float8[]) AS new (id_key, confidence) "
+    "WHERE n.namespace = %s AND n.id_key = new.id_key"
+)
+# Nodes in session that enough sessions have used; the rules look at the rest.
+SELECT_PROVED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'session' "
+    "AND (SELECT count(*) FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) >= %s ORDER BY n.node"
+)
+SELECT_UNUSED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'longterm' AND NOT n.pinned "
+    "AND greatest(n.created_at, n.tier_since, n.last_accessed) < %s ORDER BY n.node"
+)
+SELECT_USED: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier IN ('task', 'session') "
+    "AND EXISTS (SELECT 1 FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) ORDER BY n.node"
+)
+SELECT_FADING: Final = (
+    "SELECT n.id, n.confidence, greatest(n.created_at, n.updated_at, n.decayed_at, n.last_accessed) "
+    "FROM rlm_nodes n WHERE n.namespace = %s AND NOT n.pinned ORDER BY n.node"
+)
+SELECT_BIRTHS: Final = "SELECT id, created_at FROM rlm_nodes WHERE namespace = %s"
+SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM rlm_namespaces WHERE namespace = %s"
+SET_LAST_SWEEP: Final = "UPDATE rlm_namespaces SET last_sweep = %s WHERE namespace = %s"
+
+INSERT_EDGE: Final = (
+    "INSERT INTO rlm_edges (namespace, source, target, kind, created_at) SELECT s.namespace, s.node, t.node, %s, %s "
+    "FROM rlm_nodes s JOIN rlm_nodes t ON t.namespace = s.namespace "
+    "WHERE s.namespace = %s AND s.id_key = %s AND t.id_key = %s ON CONFLICT DO NOTHING"
+)
+SELECT_EDGES: Final = (
+    "SELECT s.id, t.id, e.kind, e.created_at FROM rlm_edges e "
+    "JOIN rlm_nodes s ON s.namespace = e.namespace AND s.node = e.source "
+    "JOIN rlm_nodes t ON t.namespace = e.namespace AND t.node = e.target "
+    "WHERE e.namespace = %(namespace)s AND (s.id_key = %(key)s OR t.id_key = %(key)s) "
+    "ORDER BY e.created_at, s.node, t.node"
+)
+
+SELECT_LOG_HEAD: Final = "SELECT log_head, log_last FROM rlm_namespaces WHERE namespace = %s"
+SET_LOG_HEAD: Final = "UPDATE rlm_namespaces SET log_head = %s, log_last = %s WHERE namespace = %s"
+INSERT_LOG_ENTRY: Final = (
+    "INSERT INTO rlm_promotion_log (namespace, sequence, node_id, node_key, from_tier, to_tier, rule, moved, actor, "
+    "reason, conditions, session_id, at, previous_hash, hash) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+SELECT_LOG: Final = (
+    "SELECT sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, "
+    "previous_hash, hash FROM rlm_promotion_log WHERE namespace = %s AND sequence > %s{narrowed} "
+    "ORDER BY sequence LIMIT %s"
+)
+LOG_OF_NODE: Final = " AND node_key = %s"
+LOG_SINCE: Final = " AND at >= %s"
+SELECT_REFUSAL: Final = (
+    "SELECT 1 FROM rlm_promotion_log WHERE namespace = %s AND node_key = %s AND session_id = %s AND rule = %s "
+    "AND NOT moved"
+)
+
+# -- conversations --------------------------------------------------------------------------------------------------
+
+SELECT_KEYS: Final = "SELECT DISTINCT key FROM rlm_messages WHERE namespace = %s ORDER BY key"
+MESSAGE_COLUMNS: Final = "message, key, status, at, content"
+SELECT_MESSAGES: Final = (
+    f"SELECT {MESSAGE_COLUMNS} FROM rlm_messages WHERE namespace = %s AND key_key = %s AND status = ANY (%s::text[]) "
+    "ORDER BY message LIMIT %s OFFSET %s"
+)
+SELECT_MESSAGE: Final = (
+    f"SELECT {MESSAGE_COLUMNS} FROM rlm_messages WHERE namespace = %s AND message = %s AND key_key = %s"
+)
+COUNT_MESSAGES: Final = (
+    "SELECT count(*) FROM rlm_messages WHERE namespace = %s AND key_key = %s AND status = ANY (%s::text[])"
+)
+COPY_MESSAGES: Final = "COPY rlm_messages (namespace, message, key, key_key, status, at, content) FROM STDIN"
+SET_MESSAGE_STATUS: Final = "UPDATE rlm_messages SET status = %s WHERE namespace = %s AND message = ANY (%s::bigint[])"
+DELETE_MESSAGES: Final = "DELETE FROM rlm_messages WHERE namespace = %s AND message = ANY (%s::bigint[])"
+DELETE_MESSAGES_OF_KEY: Final = "DELETE FROM rlm_messages WHERE namespace = %s AND key_key = %s"
+DELETE_ALL_MESSAGES: Final = "DELETE FROM rlm_messages WHERE namespace = %s"
+
+# -- JSON values under keys -----------------------------------------------------------------------------------------
+
+PUT_KEY_VALUE: Final = (
+    "INSERT INTO rlm_key_values (namespace, collection, collection_key, key, key_key, entry, value) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (namespace, collection_key, key_key) DO UPDATE SET value = excluded.value"
+)
+SELECT_KEY_VALUES: Final = (
+    "SELECT key, value FROM rlm_key_values WHERE namespace = %s AND collection_key = %s AND key_key = ANY (%s::uuid[])"
+)
+LIST_KEY_VALUES: Final = (
+    "SELECT key, value FROM rlm_key_values WHERE namespace = %s AND collection_key = %s ORDER BY entry"
+)
+DELETE_KEY_VALUES: Final = (
+    "DELETE FROM rlm_key_values WHERE namespace = %s AND collection_key = %s AND key_key = ANY (%s::uuid[]) "
+    "RETURNING key"
+)
+LIST_COLLECTIONS: Final = "SELECT DISTINCT collection FROM rlm_key_values WHERE namespace = %s ORDER BY collection"

