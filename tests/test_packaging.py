@@ -64,7 +64,7 @@ def test_command_is_installed_under_its_name(distribution: metadata.Distribution
 
 
 def test_sqlite_vec_is_new_enough_and_loads(distribution: metadata.Distribution) -> None:
-    """B114: earlier wheels for arm64 held a library of another machine, which only loading tells."""
+    """B114, B142: earlier wheels for arm64 held a library of another machine, which only loading tells."""
     assert any(re.match(r"sqlite-vec\b.*>=0\.1\.9", requirement) for requirement in distribution.requires or ())
     with Memory.open(":memory:", embedder=None) as memory:
         memory.add(["near", "far"], embeddings=[[1.0, 0.0], [-1.0, 0.0]])

@@ -140,6 +140,7 @@ def test_a_search_runs_few_statements_whatever_the_store_holds(
 
 
 def test_a_search_by_vector_reads_the_vectors_of_few_candidates(memory: Memory, counter: Counter) -> None:
+    """B126"""
     work = counter.of(search(memory, alpha=1))
     assert 10 <= work.vectors <= 45
     assert work.pages <= 40 + 5 * work.vectors
@@ -152,6 +153,7 @@ def test_a_hybrid_search_reads_vectors_of_what_words_have_found_too(memory: Memo
 
 
 def test_a_filtered_search_reads_the_vectors_of_what_passes_and_no_others(memory: Memory, counter: Counter) -> None:
+    """B126"""
     passing = memory.count(where={"group": 7})
     work = counter.of(search(memory, alpha=1, where={"group": 7}))
     assert work.vectors <= passing

@@ -1,0 +1,86 @@
+"""The table of vectors is the one that is promised: any program with sqlite-vec can read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import apsw
+import pytest
+
+from embedding_server import EmbeddingServer
+from processes import python
+from rlm_memory import Memory
+from support import WordEmbedder
+
+
+def table_of(path: Path) -> str:
+    """Return the statement that made the table of vectors."""
+    connection = apsw.Connection(str(path))
+    (sql,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'node_embeddings'").fetchone()
+    connection.close()
+    return str(sql)
+
+
+@pytest.mark.loopback
+@pytest.mark.enable_socket
+def test_the_default_embedder_makes_a_table_of_1536_floats(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B170"""
+    with EmbeddingServer(dimensions=1536) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "a key")
+        with Memory.open(store_path) as memory:
+            memory.add("text", ids=["n"])
+            stats = memory.stats()
+            assert (stats.embedding_model, stats.dimensions) == ("openai:text-embedding-3-small", 1536)
+    assert "vec0(node_id TEXT PRIMARY KEY, embedding FLOAT[1536]" in table_of(store_path)
+
+
+@pytest.mark.parametrize("dimensions", [1, 8, 3072])
+def test_the_table_has_the_length_of_the_embedder_and_no_column_of_metadata(store_path: Path, dimensions: int) -> None:
+    """B159"""
+    kinds = [
+        {"tag": None},
+        {"tag": "text"},
+        {"tag": 1},
+        {"tag": 1.5},
+        {"tag": True},
+        {"tag": ["x"]},
+        {"tag": {"x": 1}},
+        {},
+    ]
+    with Memory.open(store_path, embedder=WordEmbedder(dimensions)) as memory:
+        ids = memory.add([f"text {i}" for i in range(len(kinds))], metadatas=kinds)
+        assert [node.metadata for node in memory.get(ids)] == kinds
+        assert memory.check()
+    columns = table_of(store_path).partition("vec0(")[2]
+    assert columns.startswith(f"node_id TEXT PRIMARY KEY, embedding FLOAT[{dimensions}], chunk_size=")
+    assert columns.count(",") == 2
+
+
+@pytest.mark.parametrize("length", [12, 13, 5_000])
+def test_nodes_with_long_values_can_be_deleted(store_path: Path, length: int) -> None:
+    """B142: before 0.1.9, sqlite-vec could not delete a row with a text of more than 12 characters."""
+    with Memory.open(store_path, embedder=WordEmbedder()) as memory:
+        memory.add(["one", "two"], ids=["i" * length, "other"], metadatas=[{"tag": "t" * length}, {}])
+        assert memory.delete(where={"tag": "t" * length}) == 1
+        assert memory.check()
+        assert [hit.id for hit in memory.search("one", alpha=1)] == ["other"]
+
+
+def test_another_program_finds_the_nearest_vector(store_path: Path) -> None:
+    program = """
+        import apsw, json, sqlite_vec
+        connection = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY)
+        connection.enable_load_extension(True)
+        connection.load_extension(sqlite_vec.loadable_path())
+        nearest = "SELECT node_id FROM node_embeddings WHERE embedding MATCH vec_f32(?) AND k = 2 ORDER BY distance"
+        rows = connection.execute(nearest, (sys.argv[2],))
+        print(json.dumps([id for id, in rows]))
+    """
+    embedder = WordEmbedder(8)
+    with Memory.open(store_path, embedder=embedder) as memory:
+        memory.add(["red", "blue", "green"], ids=["r", "b", "g"])
+        memory.update("g", text="yellow")
+    query = embedder.embed_query("yellow")
+    assert json.loads(python(program, store_path, json.dumps(query.tolist())))[0] == "g"
