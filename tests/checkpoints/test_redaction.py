@@ -26,6 +26,8 @@ PLAIN = "correct horse"  # by its form it is no secret
         {"headers": [["x-api-key", PLAIN]]},
         {"headers": [{"name": "Cookie", "value": PLAIN}]},
         {"token": PLAIN},
+        {"aws": {"AccessKey": PLAIN}},
+        "sk-test-1234567890 sk_test_1234567890",
         {"accessToken": PLAIN},
         {"client_secret": {"nested": PLAIN}},
         {"password": [PLAIN]},
@@ -48,7 +50,7 @@ PLAIN = "correct horse"  # by its form it is no secret
 def test_secrets_are_known_by_name_and_by_form(value: Any) -> None:
     for said in (str(redacted(value)), str(abridged(value))):
         assert REDACTED in said
-        assert not any(each in said for each in (PLAIN, KEY, "horse-battery", "horse_battery", "AKIA", "AIza"))
+        assert not any(each in said for each in (PLAIN, KEY, "horse-battery", "horse_battery", "AKIA", "AIza", "1234"))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_secrets_are_known_by_name_and_by_form(value: Any) -> None:
         {"max_tokens": 100, "token_count": 3, "input_tokens": 5, "author": "Ada", "key": "value", "keyboard": "us"},
         "The token is spent; basic understanding-of-everything is a secret to most.",
         "http://localhost:8000/a@b",
-        "task-force-of-the-new-administration",
+        "task-force-of-the-new-administration in sk-learn-like ways, pk_user_id_of_the_table",
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -151,6 +151,9 @@ def test_run_of_an_agent_is_a_turn_with_its_calls_and_their_usage(
     for each in (session, RLMSession.restore("s", store=store)):
         assert told(each) == FIRST_TURN * 2
         assert (each.turn, each.cost_so_far, each.pending_operations) == (2, 1.0, [])
+        assert each.trajectory_events == session.trajectory_events
+    checkpoint = session.checkpoint()
+    assert (checkpoint.issues, store.latest("s").trajectory_events) == ([], session.trajectory_events)
     started, model, added, answer, ended = session.trajectory_events[:5]
     assert started["input"] == {"messages": [["user", "1 + 2?"]]}
     assert model["input"] == {"messages": 1, "last": {"role": "human", "text": "1 + 2?"}}
@@ -159,7 +162,7 @@ def test_run_of_an_agent_is_a_turn_with_its_calls_and_their_usage(
     assert (answer["output"]["text"], answer["usage"]["cost"]) == ("3", 0.5)
     assert ended["output"]["messages"] == [{"role": "ai", "text": "3"}]
     assert {event["run_id"] for event in session.trajectory_events[:5]} == {started["run_id"]}
-    assert reasons(store) == ["start"]
+    assert reasons(store) == ["start", "manual"]
 
 
 def test_checkpoints_are_taken_every_few_turns(store: CheckpointStore, memory: Memory) -> None:

@@ -180,6 +180,9 @@ async def test_run_of_an_agent_is_a_turn_with_its_calls_and_their_usage(
     for each in (recorded, RLMSession.restore("s", store=store)):
         assert told(each) == FIRST_TURN * 2
         assert (each.turn, each.cost_so_far, each.pending_operations) == (2, 1.0, [])
+        assert each.trajectory_events == recorded.trajectory_events
+    checkpoint = recorded.checkpoint()
+    assert (checkpoint.issues, store.latest("s").trajectory_events) == ([], recorded.trajectory_events)
     started, model, added, answer, ended = recorded.trajectory_events[:5]
     assert started["input"]["user_msg"] == "1 + 2?"
     assert model["input"] == {"messages": 1, "last": {"role": "user", "text": "1 + 2?"}}
@@ -187,7 +190,7 @@ async def test_run_of_an_agent_is_a_turn_with_its_calls_and_their_usage(
     assert (added["input"]["a"], added["input"]["api_key"], added["output"]) == (1, "[redacted]", "3")
     assert (answer["output"], ended["output"]) == ({"role": "assistant", "text": "3"},) * 2
     assert {event["run_id"] for event in recorded.trajectory_events[:5]} == {started["run_id"]}
-    assert reasons(store) == ["start"]
+    assert reasons(store) == ["start", "manual"]
 
 
 async def test_agents_that_hand_over_are_one_turn(recorded: RLMSession) -> None:

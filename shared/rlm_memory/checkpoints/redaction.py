@@ -8,13 +8,13 @@ from typing import Any, Final
 
 REDACTED = "[redacted]"
 _NAMES: Final = (
-    r"api[_-]?key|secret|passw(?:or)?d|passphrase|authorization|credential|cookie|private[_-]?key"
+    r"(?:api|access|private|signing|encryption)[_-]?key|secret|passw(?:or)?d|passphrase|authorization|credential|cookie"
     r"|(?:access|refresh|auth|session|bearer|id)[_-]?token"
 )
 # "token" alone is a secret at the end of a name only: there are max_tokens, token_count and token_budget, too
 _KEYS = re.compile(rf"{_NAMES}|(?:^|[_-])(?:token|auth|bearer|pat)$|[a-z]Token$", re.IGNORECASE)
 _VALUES = re.compile(
-    r"""\b(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}        # OpenAI, Anthropic, Stripe and those that are like them
+    r"""\bsk-(?=[\w-]*\d)[\w-]{8,} | \bsk-[\w-]{16,} | \b[spr]k_(?:live|test)_\w{8,}  # OpenAI, Anthropic, Stripe
     | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b | \bAIza[\w-]{30,} | \bhf_[A-Za-z0-9]{20,} | \bgsk_[A-Za-z0-9]{20,}
     | \bxox[abeprs]-[A-Za-z0-9-]{10,}
