@@ -218,6 +218,21 @@ def test_equals_are_ordered_by_age_the_newest_first(memory: Memory, clock: Any) 
     assert [hit.id for hit in memory.search("the same text", alpha=0, k=2)] == ["c", "d"]
 
 
+@pytest.mark.parametrize("others", ["nobody else", "other tenants"])
+def test_of_many_equals_the_newest_are_found(open_memory: Any, clock: Any, others: str) -> None:
+    memory = open_memory()
+    if others == "other tenants" and memory.location != ":memory:":  # there, each handle is a store of its own
+        open_memory(namespace="other").add(["the same text of others"] * 20)
+    for i in range(300):
+        memory.add("the same text", ids=[str(i)])
+        clock.now += timedelta(seconds=1)
+    memory.update("299", metadata={"changed": True})
+    for alpha in (0, 0.5, 1):
+        assert [hit.id for hit in memory.search("the same text", k=3, alpha=alpha)] == ["299", "298", "297"]
+        before = {"node.created_at": {"$lt": clock.now - timedelta(seconds=20)}}
+        assert [hit.id for hit in memory.search("text", k=2, alpha=alpha, where=before)] == ["279", "278"]
+
+
 def test_stop_words_are_those_of_the_language(open_memory: Any) -> None:
     german = open_memory(stop_words="de", embedder=None)
     german.add(["wer wo der die das", "Fluss"], ids=["stop", "river"])

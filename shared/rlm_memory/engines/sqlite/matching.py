@@ -174,7 +174,7 @@ class KeywordLeg:
         eligible: NDArray[np.bool_] | None,
         wanted: int,
     ) -> Positions:
-        """Return the positions of `wanted` texts by the weights of their words, of equal ones the shortest.
+        """Return the positions of `wanted` texts by the weights of their words, of equal ones the shortest and newest.
 
         FTS5 ranks by the counts of all its rows: the texts of another namespace would decide which of ours are looked
         at. It knows how often a word stands in a text, which is all that is lost here.
@@ -187,7 +187,7 @@ class KeywordLeg:
         if len(found) <= wanted:
             return found
         least = np.partition(weights[found], -wanted)[-wanted]
-        sure, equal = found[weights[found] > least], found[weights[found] == least]
+        sure, equal = found[weights[found] > least], found[weights[found] == least][::-1]
         sizes = rows_of(connection, statements.SELECT_LENGTHS, (json.dumps(state.nodes[equal].tolist()),))
         shortest = np.argsort([length_of(size) for (size,) in sizes], kind="stable")
         return np.concatenate([sure, equal[shortest[: wanted - len(sure)]]])

@@ -133,7 +133,8 @@ UNINDEX_NODES: Final = (
 )
 
 MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
-BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank"
+# Of equals the newest. Measured: not slower than by rank alone.
+BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank, rowid DESC"
 COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
 SELECT_OTHER_NAMESPACE: Final = "SELECT 1 FROM namespaces WHERE number <> ? AND nodes > 0 LIMIT 1"
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
