@@ -15,6 +15,8 @@ import signal
 import socketserver
 import ssl
 import sys
+import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +43,10 @@ class Tools:
             os.kill(os.getpid(), signal.SIGKILL)
         return word, len(word)
 
+    def hold(self) -> AbstractContextManager[bool]:
+        """Return what no journal can hold."""
+        return threading.Lock()
+
 
 def live(
     url: str, folder: str, *, options: dict[str, Any], plain: bool = False, sync: int = 0, die_in_tool: bool = False
@@ -64,7 +70,11 @@ def live(
         "max_depth": 2,
         "max_iterations": 8,
         "max_concurrent_subcalls": 1,
-        "custom_tools": {"look_up": {"tool": tools.look_up, "description": "tells of a word"}, "limits": {"low": 1}},
+        "custom_tools": {
+            "look_up": {"tool": tools.look_up, "description": "tells of a word"},
+            "hold": tools.hold,
+            "limits": {"low": 1},
+        },
         "logger": RLMLogger(),
     }
     if plain:

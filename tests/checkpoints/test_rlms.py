@@ -40,7 +40,7 @@ CELLS = {
         ["told = rlm_query('one ' + words[0], model='child')", "print(undefined)"],
         ["twins = rlm_query_batched(['one ' + words[0]] * 2, model='child')\n"
          "limits['low'] += 1\nanswer['draft'] = alias"],
-        ["found = look_up(words[3])\nprint(found)", "scores.append(score(words[2]))"],
+        ["with hold():\n    found = look_up(words[3])\nprint(found)", "scores.append(score(words[2]))"],
         ["answer['content'] = f'{scores} {alias} {log} {parts} {told} {twins} {found} {limits}'\n"
          "answer['ready'] = answer['draft'] is words"],
     ],
@@ -92,7 +92,7 @@ class Lives:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.server.kill_at = kill_at
-        given = {"trust": KEY, "idempotent_tools": ["look_up"], **(options or {})}
+        given = {"trust": KEY, "idempotent_tools": ["look_up", "hold"], **(options or {})}
         self._process.stdin.write(json.dumps({"folder": str(folder), "options": given, **arguments}) + "\n")
         self._process.stdin.flush()
         status, said = json.loads(self._process.stdout.readline())
@@ -343,7 +343,7 @@ def test_tool_that_may_be_called_again_is(lives: Lives, whole: Whole, tmp_path: 
 
 
 def test_tool_that_must_not_be_called_twice_is_not(lives: Lives, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"idempotent_tools": []}
+    options: dict[str, Any] = {"idempotent_tools": ["hold"]}
     assert lives.live(tmp_path, die_in_tool=True, options=options) is None
     lives.live(tmp_path, options=options)
     assert (tmp_path / "calls.txt").read_text().split() == ["fox"]
@@ -353,7 +353,7 @@ def test_tool_that_must_not_be_called_twice_is_not(lives: Lives, tmp_path: Path)
 
 
 def test_finished_tool_is_not_called_again(lives: Lives, whole: Whole, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"idempotent_tools": []}
+    options: dict[str, Any] = {"idempotent_tools": ["hold"]}
     assert lives.live(tmp_path, kill_at=23, options=options) is None  # the score that is asked after it
     assert Outcome.of(lives.live(tmp_path, options=options), tmp_path) == whole.outcome
     assert (tmp_path / "calls.txt").read_text().split() == ["fox"]

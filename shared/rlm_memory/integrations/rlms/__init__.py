@@ -123,16 +123,19 @@ class RLM(BaseRLM):  # type: ignore[misc]  # rlms has no types
     def _spawn_completion_context(self, prompt: str | dict[str, Any]) -> Iterator[tuple[Any, Any]]:
         run = self._current()
         self._completion_start_time -= run.seconds_before  # by which children are given the time that is left
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rlm-memory") as pool:
-            spawn = with_globals(
-                BaseRLM._spawn_completion_context,
-                get_client=lambda *options: JournalledLM(get_client(*options), run.session, pool),
-                get_environment=lambda _, options: run.repl(options),
-            )
+        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rlm-memory")
+        spawn = with_globals(
+            BaseRLM._spawn_completion_context,
+            get_client=lambda *options: JournalledLM(get_client(*options), run.session, pool),
+            get_environment=lambda _, options: run.repl(options),
+        )
+        try:
             with contextmanager(spawn)(self, prompt) as (handler, repl):
                 yield handler, repl
                 if not run.catches_up:  # it does at the end, when there are fewer iterations to be than there were
                     run.take_variables()  # before they are cleaned up
+        finally:
+            pool.shutdown(wait=False)  # who interrupts it does not wait; replies on their way are journalled
 
     def _completion_turn(self, prompt: Any, lm_handler: Any, environment: Any) -> Any:
         run = self._current()
