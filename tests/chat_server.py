@@ -37,8 +37,8 @@ class ChatServer:
     """The server, for the length of a `with`; `reply` gives the text that it answers.
 
     `kill_at` is the place, from 0, of a request at whose arrival the process that sent it is killed; clients tell
-    their process by a header `x-pid`. `unanswered` are those that the killed process has asked in vain; what arrives
-    of it later counts for nothing. `together` says of a request how many such must have arrived before one of them is
+    their process by a header `x-pid`. `unanswered` are those that killed processes have asked in vain; what arrives
+    of them later counts for nothing. `together` says of a request how many such must have arrived before one of them is
     answered.
     """
 
@@ -67,6 +67,7 @@ class ChatServer:
             self.unanswered: list[Asked] = []
             self.kill_at: int | None = None
             self._killed: set[int] = set()
+            self._held: dict[int, list[Asked]] = {}
             self._gates: dict[int, threading.Barrier] = {}
 
     def answer(self, asked: Asked, process: int) -> str | None:
@@ -76,22 +77,23 @@ class ChatServer:
                 return None
             size = self.together(asked)
             gate = self._gates.setdefault(process, threading.Barrier(size)) if size > 1 else None
+            self._held.setdefault(process, []).append(asked)
             if len(self.asked) == self.kill_at:
                 os.kill(process, signal.SIGKILL)
                 self._killed.add(process)
+                self.unanswered += self._held[process]
                 if gate is not None:
                     gate.abort()
             self.asked.append(asked)
-            if process in self._killed:
-                self.unanswered.append(asked)
-                return None
-        if gate is not None:
-            try:
+        try:
+            if gate is not None:
                 gate.wait(timeout=30)
-            except threading.BrokenBarrierError:
-                with self._lock:
-                    self.unanswered.append(asked)
+        except threading.BrokenBarrierError:
+            return None
+        with self._lock:
+            if process in self._killed:
                 return None
+            self._held[process].remove(asked)
         return self._reply(asked)
 
 

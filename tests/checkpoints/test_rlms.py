@@ -55,6 +55,7 @@ REQUESTS = 25
 0 turn · 1 turn, 2 3 scores · 4 turn, 5 6 7 batch · 8 turn, 9 10 11 12 child · 13 turn, 14 15 16 17, 18 19 20 21 twins ·
 22 turn, 23 score · 24 turn
 """
+LIKE_ANOTHER = {3, 6, 10, 14, 15, 16, 18, 20}
 
 
 def reply(asked: Asked) -> str:
@@ -210,9 +211,7 @@ def test_every_variable_is_saved(whole: Whole) -> None:
     assert [session["issues"] for session in whole.outcome.sessions.values()] == [[], [], [], []]
 
 
-@pytest.mark.parametrize(
-    "request_", [place for place in range(REQUESTS) if place not in {3, 6, 10, 14, 15, 16, 18, 20}]
-)
+@pytest.mark.parametrize("request_", sorted({*range(REQUESTS)} - LIKE_ANOTHER))
 def test_completion_that_is_killed_at_a_request_ends_as_if_it_had_not_been(
     request_: int, lives: Lives, whole: Whole, tmp_path: Path
 ) -> None:
