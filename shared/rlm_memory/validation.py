@@ -209,7 +209,7 @@ def checked_session_id(session_id: object) -> str:
 
 def checked_turn(turn: object) -> int:
     """Return the number of a turn if it can be one."""
-    number = checked_count("turn", turn)
+    number = _whole("turn", turn)
     if number > _MAX_TURN:
         raise InvalidInputError(f"turn is {number}; expected at most {_MAX_TURN}.")
     return number
@@ -290,11 +290,19 @@ def checked_tiers(tiers: Iterable[Tier] | Tier | None, *, include_archived: bool
 
 
 def checked_count(name: str, value: object) -> int:
-    """Return a whole number of 0 or more.
+    """Return a whole number of 0 or more; of more than any namespace can hold, just that many.
 
     Raises:
         InvalidInputError: It is not one.
     """
+    return min(_whole(name, value), _MOST)
+
+
+_MOST: Final = 1 << 40
+"""The nodes that a namespace has numbers for. Greater counts would be too big for SQLite, and for a list."""
+
+
+def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
         raise InvalidInputError(f"{name} is {value!r}; expected a whole number of 0 or more.")
     return int(value.__index__())

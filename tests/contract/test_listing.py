@@ -73,3 +73,16 @@ def test_other_namespaces_are_not_listed(open_shared: OpenMemory) -> None:
     other.add(["y"], ids=["y"])
     assert [node.id for node in one.list(newest_first=True)] == ["x"]
     assert open_shared(namespace="empty").list(newest_first=True) == []
+
+
+@pytest.mark.parametrize("limit", [10**9, 2**63, 10**30])
+def test_any_number_is_a_limit(memory: Memory, limit: int) -> None:
+    memory.add(["word"] * 300, ids=[str(i) for i in range(300)])
+    assert len(memory.list(limit=limit)) == len(memory.list(limit=limit, newest_first=True)) == 300
+    assert len(memory.search("word", k=limit)) == len(memory.search("word", k=limit, alpha=0)) == 300
+    assert len(memory.search("word", k=2, mmr=0.5, fetch_k=limit)) == 2
+    memory.session("s").record_access("7")
+    assert [session.id for session in memory.sessions(limit=limit)] == ["s"]
+    memory.conversations.append("key", ["message"])
+    assert len(memory.conversations.list("key", limit=limit)) == 1
+    assert memory.conversations.list("key", offset=limit) == []

@@ -83,8 +83,8 @@ class Database:
         if read_only and (self.in_memory or not os.path.exists(self.location)):
             where = "a store in memory begins empty" if self.in_memory else "the file does not exist"
             raise StoreError(
-                f"{self.location}: there is no store to read, {where}. Check the name and its folder, or open it "
-                "without read_only=True to make one."
+                f"{self.location}: there is no store to read, {where}. Check the name and its folder; "
+                "a store is made when it is first opened to write."
             )
         self.read_only = read_only
         self.timeout = timeout
