@@ -21,13 +21,14 @@ from rlm_memory.engines.postgres.inspection import find_problems, measure
 from rlm_memory.engines.postgres.key_values import PostgresKeyValues
 from rlm_memory.engines.postgres.ledger import PostgresLedger
 from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
+from rlm_memory.engines.postgres.threads import PostgresThreads
 from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows_of, vectors_of
 from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, sums
 from rlm_memory.engines.rows import node_of
 from rlm_memory.engines.texts import BLANKS, Tokenizer, text_hash
 from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, NodeNotFoundError, StoreError
 from rlm_memory.filters import Filter
-from rlm_memory.ports import Candidates, Identity, Scope, ThreadStore, Vector
+from rlm_memory.ports import Candidates, Identity, Scope, Vector
 from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
 from rlm_memory.scoring import unit
 from rlm_memory.times import milliseconds
@@ -91,10 +92,8 @@ class PostgresEngine:
         with self._database.reading():
             yield
 
-    def threads(self, kind: str) -> ThreadStore:
-        raise StoreError(
-            f"{self.location}: threads of checkpoints are kept by SQLite alone; there is no {kind!r} here."
-        )
+    def threads(self, kind: str) -> PostgresThreads:
+        return PostgresThreads(self._database, kind)
 
     # -- identity -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import psycopg
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.filters import encoded_rows
+from rlm_memory.engines.postgres.threads import thread_problems
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of, vectors_of
 from rlm_memory.engines.rows import entry_of
 from rlm_memory.engines.texts import Tokenizer, text_hash
@@ -77,6 +78,7 @@ def find_problems(connection: Connection, database: Database, tokenizer: Tokeniz
 def _problems(connection: Connection, database: Database, tokenizer: Tokenizer) -> Iterator[Problem]:
     yield from _node_problems(connection, database, tokenizer)
     yield from _log_problems(connection, database)
+    yield from thread_problems(connection, database.namespace)
     yield from _message_problems(connection, database)
 
 

@@ -427,3 +427,151 @@ DELETE_KEY_VALUES: Final = (
     "RETURNING key"
 )
 LIST_COLLECTIONS: Final = "SELECT DISTINCT collection FROM rlm_key_values WHERE namespace = %s ORDER BY collection"
+
+# -- threads of checkpoints -----------------------------------------------------------------------------------------
+
+SELECT_THREAD: Final = "SELECT thread FROM rlm_threads WHERE namespace = %s AND id_key = %s"
+INSERT_THREAD: Final = "INSERT INTO rlm_threads (namespace, thread, kind, id, id_key) VALUES (%s, %s, %s, %s, %s)"
+LIST_THREADS: Final = "SELECT id FROM rlm_threads WHERE namespace = %s AND kind = %s ORDER BY thread"
+SELECT_MOMENT: Final = "SELECT log_last, last_number FROM rlm_namespaces WHERE namespace = %s"
+# A known id keeps its place, its time and its position: it is the same checkpoint.
+PUT_CHECKPOINT: Final = (
+    "INSERT INTO rlm_thread_checkpoints AS c (namespace, sequence, thread, graph, graph_key, id, id_key, parent_id, "
+    "created_at, metadata, run_key, encoding, head, log_position, last_number) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (namespace, thread, graph_key, id_key) DO UPDATE SET parent_id = excluded.parent_id, "
+    "metadata = excluded.metadata, run_key = excluded.run_key, encoding = excluded.encoding, head = excluded.head "
+    "RETURNING sequence"
+)
+DELETE_VALUES: Final = "DELETE FROM rlm_thread_values WHERE namespace = %s AND checkpoint = ANY (%s::bigint[])"
+PUT_VALUE: Final = (
+    "INSERT INTO rlm_thread_values (namespace, checkpoint, channel, channel_key, version, encoding, depth, content) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+)
+KEEP_VALUES: Final = (
+    "INSERT INTO rlm_thread_values (namespace, checkpoint, channel, channel_key, version, encoding, depth, content) "
+    "SELECT v.namespace, %s, v.channel, v.channel_key, v.version, v.encoding, v.depth, v.content "
+    "FROM rlm_thread_checkpoints p CROSS JOIN unnest(%s::uuid[], %s::text[]) AS kept (channel_key, version) "
+    "JOIN rlm_thread_values v ON v.namespace = p.namespace AND v.checkpoint = p.sequence "
+    "AND v.channel_key = kept.channel_key AND v.version = kept.version "
+    "WHERE p.namespace = %s AND p.thread = %s AND p.graph_key = %s AND p.id_key = %s RETURNING channel"
+)
+PUT_WRITE: Final = (
+    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, task_key, place, task_id, task_path, "
+    "channel, encoding, depth, content) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (namespace, thread, graph_key, checkpoint_key, task_key, place) DO "
+)
+PUT_WRITE_ONCE: Final = PUT_WRITE + "NOTHING"
+REPLACE_WRITE: Final = PUT_WRITE + (
+    "UPDATE SET task_path = excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, "
+    "depth = excluded.depth, content = excluded.content"
+)
+
+SELECT_CHECKPOINTS: Final = (
+    "SELECT c.sequence, c.thread, t.id, c.graph, c.id, c.parent_id, c.created_at, c.metadata, c.encoding, c.head "
+    "FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (sequence, place) "
+    "JOIN rlm_thread_checkpoints c ON c.namespace = %s AND c.sequence = wanted.sequence "
+    "JOIN rlm_threads t ON t.namespace = c.namespace AND t.thread = c.thread ORDER BY wanted.place"
+)
+SELECT_SEQUENCE: Final = (
+    "SELECT sequence FROM rlm_thread_checkpoints WHERE namespace = %s AND thread = %s AND graph_key = %s "
+    "AND id_key = %s"
+)
+SELECT_LAST_SEQUENCE: Final = (
+    "SELECT max(sequence) FROM rlm_thread_checkpoints WHERE namespace = %s AND thread = %s AND graph_key = %s"
+)
+SELECT_VALUES: Final = (
+    "SELECT channel, version, encoding, depth, content FROM rlm_thread_values "
+    "WHERE namespace = %s AND checkpoint = %s ORDER BY channel"
+)
+SELECT_WRITES: Final = (
+    "SELECT task_id, place, channel, task_path, encoding, depth, content FROM rlm_thread_writes "
+    "WHERE namespace = %s AND thread = %s AND graph_key = %s AND checkpoint_key = %s "
+    "ORDER BY task_path, task_id, place"
+)
+FIND_CHECKPOINTS: Final = (
+    "SELECT c.sequence, c.metadata FROM rlm_thread_checkpoints c WHERE c.namespace = %s{narrowed} "
+    "ORDER BY c.sequence DESC LIMIT %s"
+)
+IN_THREAD: Final = " AND c.thread = %s"
+OF_KIND: Final = (
+    " AND EXISTS (SELECT 1 FROM rlm_threads t WHERE t.namespace = c.namespace AND t.thread = c.thread AND t.kind = %s)"
+)
+IN_GRAPH: Final = " AND c.graph_key = %s"
+WITH_ID: Final = " AND c.id_key = %s"
+BELOW_SEQUENCE: Final = " AND c.sequence < %s"
+BELOW_ID: Final = " AND c.id < %s"
+SELECT_OUTLINES: Final = (
+    "SELECT c.sequence, c.graph, c.id, c.parent_id, c.metadata, ARRAY(SELECT v.channel FROM rlm_thread_values v "
+    "WHERE v.namespace = c.namespace AND v.checkpoint = c.sequence) "
+    "FROM rlm_thread_checkpoints c WHERE c.namespace = %s AND c.thread = %s ORDER BY c.sequence"
+)
+SELECT_BY_RUN: Final = (
+    "SELECT t.id, c.sequence FROM rlm_thread_checkpoints c "
+    "JOIN rlm_threads t ON t.namespace = c.namespace AND t.thread = c.thread "
+    "WHERE c.namespace = %s AND c.run_key = %s AND t.kind = %s ORDER BY c.sequence"
+)
+SELECT_POSITION: Final = (
+    "SELECT log_position, last_number FROM rlm_thread_checkpoints WHERE namespace = %s AND sequence = %s"
+)
+SELECT_NODES_UNTIL: Final = "SELECT id FROM rlm_nodes WHERE namespace = %s AND node <= %s ORDER BY node"
+
+SELECT_SEQUENCES_OF: Final = (
+    "SELECT sequence, graph_key, id_key FROM rlm_thread_checkpoints WHERE namespace = %s AND thread = %s"
+)
+DELETE_WRITES_OF: Final = (
+    "DELETE FROM rlm_thread_writes w USING unnest(%s::uuid[], %s::uuid[]) AS gone (graph_key, checkpoint_key) "
+    "WHERE w.namespace = %s AND w.thread = %s AND w.graph_key = gone.graph_key "
+    "AND w.checkpoint_key = gone.checkpoint_key"
+)
+DELETE_CHECKPOINTS: Final = "DELETE FROM rlm_thread_checkpoints WHERE namespace = %s AND sequence = ANY (%s::bigint[])"
+DELETE_WRITES: Final = "DELETE FROM rlm_thread_writes WHERE namespace = %s AND thread = %s"
+DELETE_ALL_CHUNKS: Final = "DELETE FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
+DELETE_THREAD: Final = "DELETE FROM rlm_threads WHERE namespace = %s AND thread = %s"
+HAS_WRITES: Final = "SELECT EXISTS (SELECT 1 FROM rlm_thread_writes WHERE namespace = %s AND thread = %s)"
+
+COPY_CHECKPOINTS: Final = (
+    "INSERT INTO rlm_thread_checkpoints (namespace, sequence, thread, graph, graph_key, id, id_key, parent_id, "
+    "created_at, metadata, run_key, encoding, head, log_position, last_number) "
+    "SELECT c.namespace, copy.sequence, %s, c.graph, c.graph_key, c.id, c.id_key, c.parent_id, c.created_at, "
+    "c.metadata, c.run_key, c.encoding, c.head, c.log_position, c.last_number "
+    "FROM unnest(%s::bigint[], %s::bigint[]) AS copy (source, sequence) "
+    "JOIN rlm_thread_checkpoints c ON c.namespace = %s AND c.sequence = copy.source"
+)
+COPY_VALUES: Final = (
+    "INSERT INTO rlm_thread_values (namespace, checkpoint, channel, channel_key, version, encoding, depth, content) "
+    "SELECT v.namespace, copy.sequence, v.channel, v.channel_key, v.version, v.encoding, v.depth, v.content "
+    "FROM unnest(%s::bigint[], %s::bigint[]) AS copy (source, sequence) "
+    "JOIN rlm_thread_values v ON v.namespace = %s AND v.checkpoint = copy.source"
+)
+COPY_WRITES: Final = (
+    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, task_key, place, task_id, task_path, "
+    "channel, encoding, depth, content) SELECT namespace, %s, graph_key, checkpoint_key, task_key, place, task_id, "
+    "task_path, channel, encoding, depth, content FROM rlm_thread_writes WHERE namespace = %s AND thread = %s"
+)
+COPY_CHUNKS: Final = (
+    "INSERT INTO rlm_thread_chunks (namespace, thread, chunk, hash, content) "
+    "SELECT namespace, %s, chunk, hash, content FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
+)
+
+FIND_CHUNKS: Final = (
+    "SELECT hash, chunk FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s AND hash = ANY (%s::bytea[])"
+)
+SELECT_LAST_CHUNK: Final = "SELECT coalesce(max(chunk), 0) FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
+INSERT_CHUNK: Final = (
+    "INSERT INTO rlm_thread_chunks (namespace, thread, chunk, hash, content) VALUES (%s, %s, %s, %s, %s)"
+)
+SELECT_CHUNK_CONTENTS: Final = (
+    "SELECT c.content FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (chunk, place) "
+    "JOIN rlm_thread_chunks c ON c.namespace = %s AND c.thread = %s AND c.chunk = wanted.chunk ORDER BY wanted.place"
+)
+SELECT_CHUNKS_OF: Final = "SELECT chunk FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
+DELETE_CHUNKS: Final = (
+    "DELETE FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s AND chunk = ANY (%s::bigint[])"
+)
+SELECT_TREES: Final = (
+    "SELECT v.depth, v.content FROM rlm_thread_checkpoints c "
+    "JOIN rlm_thread_values v ON v.namespace = c.namespace AND v.checkpoint = c.sequence "
+    "WHERE c.namespace = %(namespace)s AND c.thread = %(thread)s AND v.depth > 0 UNION "
+    "SELECT depth, content FROM rlm_thread_writes WHERE namespace = %(namespace)s AND thread = %(thread)s AND depth > 0"
+)
