@@ -85,6 +85,14 @@ def test_call_is_in_the_journal_before_it_is_made(
     assert "tool send (NOT safe to repeat): {'to': 'Ada'}" in restored.resume_note()
 
 
+def test_call_outside_of_any_turn_is_found_after_a_crash(
+    recorder: Recorder, session: RLMSession, store: CheckpointStore
+) -> None:
+    recorder.start("chat", is_turn=False)
+    recorder.begin("chat", "model", "m", "?", idempotent=True)
+    assert [each.kind for each in RLMSession.restore("s", store=store).pending_operations] == ["model m"]
+
+
 def test_call_of_the_same_owner_is_a_part_of_the_call_around_it(recorder: Recorder, session: RLMSession) -> None:
     model, other = object(), object()
     recorder.start("chat", name="chat", owner=model, is_turn=False)

@@ -118,9 +118,7 @@ class Recorder:
             while len(self._steps) > _REMEMBERED:
                 del self._steps[next(iter(self._steps))]
         if outer is None and is_turn:
-            with self._first:  # what is journalled belongs to a checkpoint
-                if self.session.last_checkpoint is None:
-                    self.session.checkpoint(reason="start")
+            self._save_first()
             event = {"type": "run", "status": "started", "run_id": id, "name": name}
             self.session.record({**event, "input": abridged(input, describe)}, journal=True)
 
@@ -227,6 +225,7 @@ class Recorder:
             old = [next(iter(self._calls))] if len(self._calls) > _REMEMBERED else []
         for each in old:
             self.finish(each, status="cancelled")
+        self._save_first()
         if not call.is_part and kind != "retrieval":
             safe = idempotent and (whole or kind == "model")
             call.operation = self.session.begin_operation(f"{kind} {name}", said, idempotent=safe)
@@ -264,6 +263,12 @@ class Recorder:
             self.session.complete_operation(call.operation, said, usage=usage, event=event)
         else:
             self.session.fail_operation(call.operation, said, event=event)
+
+    def _save_first(self) -> None:
+        """Take a checkpoint unless there is one: what is journalled is found again by it."""
+        with self._first:
+            if self.session.last_checkpoint is None:
+                self.session.checkpoint(reason="start")
 
     def _is_part(self, step: _Step, kind: Kind) -> bool:
         """Return whether a call of the same kind and owner is around a step."""
