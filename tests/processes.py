@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterable
 from typing import Any
 
 PRELUDE = """\
@@ -40,3 +42,16 @@ def started(program: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(program, *arguments), env=environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
+
+
+def kill_each(folder: str, cases: Iterable[tuple[str, str]], work: Callable[[str, str, str], None]) -> None:
+    """Do work in a child for each (place, colour), with a folder of its own; the work is to kill the process."""
+    for place, colour in cases:
+        child = os.fork()
+        if child == 0:
+            try:
+                work(os.path.join(folder, f"{place} {colour}"), colour, place)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, f"{place} {colour} went on"

@@ -1,7 +1,7 @@
-"""A process of its own that a session records: `python recorded_agent.py FOLDER COLOUR PLACE`.
+"""Processes of their own that sessions record: `python recorded_agent.py FOLDER`.
 
-An agent of `create_agent` answers one question, and is killed within the second: while its tool works, or its model.
-What the process after it does is here too.
+In each an agent of `create_agent` answers one question, and is killed within the second: while its tool works, or its
+model. The folder then has a folder of checkpoints for each. What the process after them does is here too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
 from langchain_rlm import AsyncRLMCallbackHandler, RLMCallbackHandler
+from processes import kill_each
 from rlm_memory import Memory
 from rlm_memory.checkpoints import CheckpointStore, RLMSession
 from scripted_model import ScriptedModel, call
@@ -80,6 +81,9 @@ def handler_of(colour: str, session: RLMSession, memory: Memory) -> Any:
     return kind(memory, rlm_session=session)
 
 
+PLACES = ("tool", "model")
+
+
 def main(folder: str, colour: str, place: str) -> None:
     session = RLMSession("s", store=CheckpointStore(folder), every=5)
     second = [paid(call("send", to="Ada"), (30, 5)), die]
@@ -92,4 +96,4 @@ def main(folder: str, colour: str, place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    kill_each(sys.argv[1], [(place, colour) for place in PLACES for colour in COLOURS], main)

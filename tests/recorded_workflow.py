@@ -1,6 +1,7 @@
-"""A process of its own that a session records: `python recorded_workflow.py FOLDER COLOUR PLACE`.
+"""Processes of their own that sessions record: `python recorded_workflow.py FOLDER`.
 
-A `FunctionAgent` answers one question, and is killed within the second: while its tool works, or its model.
+In each a `FunctionAgent` answers one question, and is killed within the second: while its tool works, or its model. The
+folder then has a folder of checkpoints for each.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 from llamaindex_rlm import tracked
 from llamaindex_script import call
 from paid_llm import paid
+from processes import kill_each
 from rlm_memory import Memory
 from rlm_memory.checkpoints import CheckpointStore, RLMSession
 
@@ -60,7 +62,14 @@ def agent(colour: str, tools: list[Any], *lines: Any, **told: Any) -> FunctionAg
     return FunctionAgent(name="adder", tools=tools, llm=paid(*lines, **told), streaming=COLOURS[colour])
 
 
-async def main(folder: str, colour: str, place: str) -> None:
+PLACES = ("tool", "model")
+
+
+def main(folder: str, colour: str, place: str) -> None:
+    asyncio.run(work(folder, colour, place))
+
+
+async def work(folder: str, colour: str, place: str) -> None:
     session = RLMSession("s", store=CheckpointStore(folder), every=5)
     second = [call("send", to="Ada"), die]
     adder = agent(colour, [add, sender(die if place == "tool" else lambda: None)], *first(), *second)
@@ -70,4 +79,4 @@ async def main(folder: str, colour: str, place: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    kill_each(sys.argv[1], [(place, colour) for place in PLACES for colour in COLOURS], main)

@@ -134,6 +134,20 @@ def test_part_that_is_interrupted_interrupts_the_run(recorder: Recorder, session
     assert (session.trajectory_events[-1]["status"], session.turn) == ("interrupted", 0)
 
 
+def test_run_that_has_waited_and_gone_on_can_be_cancelled_and_wait_again(
+    recorder: Recorder, session: RLMSession, store: CheckpointStore
+) -> None:
+    recorder.start("run")
+    for _ in range(2):
+        recorder.interrupt("run", ends=False)
+        recorder.begin("run", "tool", "add", {}, idempotent=True)
+        recorder.finish("run")
+    recorder.stop("run", "cancelled")
+    assert (session.trajectory_events[-1]["status"], session.turn) == ("cancelled", 1)
+    reasons = [store.get(info.checkpoint_id).metadata["reason"] for info in store.list("s")]
+    assert reasons == ["start", "interrupt", "interrupt"]
+
+
 def test_calls_that_a_failed_run_leaves_are_given_up(recorder: Recorder, session: RLMSession) -> None:
     recorder.start("run")
     for id in ("a", "b"):

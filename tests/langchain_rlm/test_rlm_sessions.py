@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import subprocess
 import sys
 import zipfile
@@ -98,21 +97,27 @@ FIRST_TURN = [
 # -- a process that is killed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "colour"),
-    [("tool", "sync"), ("tool", "async"), ("tool", "async handler"), ("model", "stream"), ("model", "async handler")],
-)
-def test_session_of_a_killed_agent_tells_exactly_what_was_done_and_what_was_pending(
-    place: str, colour: str, store: CheckpointStore, memory: Memory
-) -> None:
-    killed = subprocess.run(
-        [sys.executable, recorded_agent.__file__, str(store.root), colour, place],
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a folder of checkpoints for each place and colour in which a process was killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", recorded_agent.__file__, str(folder)],
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("place", recorded_agent.PLACES)
+def test_session_of_a_killed_agent_tells_exactly_what_was_done_and_what_was_pending(
+    place: str, colour: str, killed: Path, memory: Memory
+) -> None:
+    store = CheckpointStore(killed / f"{place} {colour}")
     restored = RLMSession.restore("s", store=store)
     done = ["model ScriptedModel done", *(["tool send done"] if place == "model" else [])]
     assert told(restored) == [*FIRST_TURN, "run LangGraph started", *done]
