@@ -28,6 +28,7 @@ from llamaindex_rlm.convert import cosines, from_record, to_condition, to_record
 from llamaindex_rlm.embedding import as_embedder
 from rlm_memory import AsyncMemory, Embedder, Hit, Memory, Node
 from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, InvalidQueryError
+from rlm_memory.filters import matches
 
 _COLUMNS: Final = frozenset({"type", "subtype", "tier", "confidence", "provenance"})
 _SEARCH_OPTIONS: Final = {
@@ -191,14 +192,14 @@ class RLMVectorStore(BasePydanticVectorStore):
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return the nodes with these ids, in this order, or those that pass the filters, in the order they were added.
 
-        With both, those that are in both; with neither, all. Unknown ids are left out, and an empty list of ids gives
-        no nodes. The archive is shown by id only.
+        With both, those with the ids that pass; with neither, all. Unknown ids are left out, and an empty list of ids
+        gives no nodes. The archive is shown by id only.
         """
-        condition = to_condition(filters, node_ids=node_ids)
-        if node_ids is not None and to_condition(filters) is None:
-            records = self._memory.get(node_ids)
-        else:
+        condition = to_condition(filters)
+        if node_ids is None:
             records = self._memory.list(where=condition, limit=sys.maxsize)
+        else:
+            records = [record for record in self._memory.get(node_ids) if matches(condition, record)]
         return [from_record(record) for record in records]
 
     async def aget_nodes(

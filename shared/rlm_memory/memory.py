@@ -30,7 +30,7 @@ from rlm_memory.errors import (
     InvalidQueryError,
     NodeNotFoundError,
 )
-from rlm_memory.filters import And, Column, Comparison, Filter, Operator, parse_filter
+from rlm_memory.filters import And, Column, Comparison, Filter, Operator, matches, parse_filter
 from rlm_memory.key_values import KeyValues
 from rlm_memory.keywords import stop_words as stop_word_list
 from rlm_memory.lifecycle import Lifecycle
@@ -605,14 +605,16 @@ class Memory:
         condition = parse_filter(where)
         if ids is None and condition is None:
             raise InvalidInputError("delete needs ids or a filter that says something; clear() deletes everything.")
-        if condition is not None and ids is not None:
-            condition = And((Comparison(Column("id"), Operator.IN, checked_ids(ids)), condition))
-        return self._delete(checked_ids(ids or ()) if condition is None else Scope(condition))
+        return self._delete(None if ids is None else checked_ids(ids), condition)
 
-    def _delete(self, what: builtins.list[str] | Scope) -> int:
+    def _delete(self, ids: builtins.list[str] | None, condition: Filter | None) -> int:
         self.lifecycle.write_down()  # else they would count for a node that gets the id next
         with self._engine.transaction():
-            deleted = self._engine.delete_where(what) if isinstance(what, Scope) else self._engine.delete(what)
+            if ids is None:
+                deleted = self._engine.delete_where(Scope(condition))
+            else:
+                nodes = ids if condition is None else [n.id for n in self._engine.get(ids) if matches(condition, n)]
+                deleted = self._engine.delete(nodes)
             self.lifecycle.note_deleted(deleted)
         return len(deleted)
 
@@ -621,7 +623,7 @@ class Memory:
 
         Conversations stay: `conversations.clear` deletes those.
         """
-        return self._delete(Scope())
+        return self._delete(None, None)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -531,3 +531,14 @@ def test_a_vector_never_stays_with_another_text(open_shared):
     other.update("n", text="from elsewhere")
     assert memory.search("two", k=1, alpha=1)[0].semantic is None
     assert memory.stats().pending == 1
+
+
+def test_any_number_of_ids_can_be_deleted_with_a_filter(memory):
+    """B150: a filter takes 10,000 values, a list of ids has no such end."""
+    ids = [str(number) for number in range(12_000)]
+    memory.add(["text"] * 4, ids=["1", "2", "11000", "other"], metadatas=[{"n": 1}, {"n": 2}, {"n": 1}, {"n": 1}])
+    memory.promote("11000", "archive", reason="a test wants it")
+    assert memory.delete(ids, where={"n": 1}) == 2
+    assert [node.id for node in memory.list(include_archived=True)] == ["2", "other"]
+    assert memory.delete([], where={"n": 1}) == memory.delete(["2", "2", "\ud800"], where={"n": 1}) == 0
+    assert memory.check()

@@ -513,6 +513,20 @@ async def test_failed_write_leaves_nothing(
     assert [node.node_id for node in await call(store, "get_nodes")] == ["aaa"]
 
 
+async def test_any_number_of_ids_can_be_asked_for_and_deleted(
+    store: RLMVectorStore, nodes: list[TextNode], call: Call
+) -> None:
+    store.add(nodes)
+    ids = [*(node.node_id for node in nodes), *map(str, range(12_000))]
+    everything = {node.node_id for node in nodes}
+    assert {node.node_id for node in await call(store, "get_nodes", ids)} == everything
+    some = {node.node_id for node in await call(store, "get_nodes", filters=one("theme", "Mafia"))}
+    assert some
+    assert {node.node_id for node in await call(store, "get_nodes", ids, one("theme", "Mafia"))} == some
+    await call(store, "delete_nodes", ids, one("theme", "Mafia"))
+    assert {node.node_id for node in await call(store, "get_nodes")} == everything - some
+
+
 async def test_get_nodes(store: RLMVectorStore, nodes: list[TextNode], call: Call) -> None:
     await call(store, "add", nodes)
 
