@@ -172,6 +172,21 @@ def test_run_is_counted_also_where_nothing_can_be_written(
     assert (session.turn, session.pending_operations, recorder.watches("run")) == (1, [], False)
 
 
+def test_call_whose_beginning_could_not_be_written_is_paid_all_the_same(
+    recorder: Recorder, session: RLMSession, store: CheckpointStore
+) -> None:
+    recorder.start("run", is_turn=False)
+    session.checkpoint()
+    store.journal("s").path.mkdir()
+    with pytest.raises(CheckpointWriteError):
+        recorder.begin("run", "model", "m", "?", idempotent=True)
+    assert session.pending_operations == []
+    store.journal("s").path.rmdir()
+    recorder.finish("run", usage=Usage("m", 1, 1, 0.5))
+    restored = RLMSession.restore("s", store=store)
+    assert (restored.cost_so_far, told(restored)) == (0.5, [("model", "m", "done")])
+
+
 def test_searches_are_no_operations(recorder: Recorder, session: RLMSession) -> None:
     recorder.start("run")
     recorder.begin("run", "retrieval", "store", "tea", idempotent=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rlm_memory.checkpoints.codec import encode
-from rlm_memory.checkpoints.errors import OperationError
+from rlm_memory.checkpoints.errors import CheckpointWriteError, OperationError
 from rlm_memory.checkpoints.heap import digest
 from rlm_memory.checkpoints.journal import Entry, Journal, from_document, to_document
 
@@ -77,7 +77,12 @@ class Operations:
             )
             self._known[operation.id] = operation
         entry = {"event": "begin", "id": operation.id, "kind": kind, "turn": turn, "key": key, "idempotent": idempotent}
-        self._journal.append({**entry, "payload": to_document(payload)}, durable=not idempotent)
+        try:
+            self._journal.append({**entry, "payload": to_document(payload)}, durable=not idempotent)
+        except CheckpointWriteError:  # nobody gets its id, so nobody could ever end it
+            with self._lock:
+                self._known.pop(operation.id, None)
+            raise
         return operation
 
     def finish(
