@@ -243,6 +243,23 @@ async def test_graphs_within_a_graph_are_one_turn(session: RLMSession, memory: M
     assert (session.turn, sorted(session.usage["models"])) == (2, ["model-1", "model-2"])
 
 
+def test_graph_that_hands_over_to_the_one_around_it_has_not_failed(session: RLMSession, memory: Memory) -> None:
+    def hand_over(state: Trail) -> Any:
+        return Command(graph=Command.PARENT, goto="after", update={"trail": ["handed over"]})
+
+    handler = RLMCallbackHandler(memory, rlm_session=session)
+    inner = StateGraph(Trail).add_node("inner", hand_over).add_edge(START, "inner").compile()
+    outer = (
+        StateGraph(Trail)
+        .add_node("before", inner.with_config({"callbacks": [handler]}))
+        .add_node("after", lambda _: {"trail": ["after"]})
+        .add_edge(START, "before")
+        .compile()
+    )
+    assert outer.invoke({"trail": []})["trail"] == ["handed over", "after"]
+    assert (session.turn, told(session)[-1].rpartition(" ")[2]) == (1, "done")
+
+
 def test_tools_that_work_at_once_are_operations_each(session: RLMSession, memory: Memory) -> None:
     pending: list[int] = []
 

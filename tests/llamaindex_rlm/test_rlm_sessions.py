@@ -28,7 +28,7 @@ from llama_index.core.memory import Memory as ChatMemory
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.schema import NodeWithScore, TextNode
-from llama_index.core.tools import FunctionTool, QueryEngineTool
+from llama_index.core.tools import BaseTool, FunctionTool, QueryEngineTool, ToolMetadata, ToolOutput
 from llama_index.core.workflow import (
     HumanResponseEvent,
     InputRequiredEvent,
@@ -39,6 +39,7 @@ from llama_index.core.workflow import (
 )
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import instrument_tags
+from workflows.errors import WorkflowCancelledByUser
 
 import recorded_workflow
 from llamaindex_rlm import (
@@ -235,6 +236,23 @@ def test_query_within_a_tool_is_a_part_of_its_run(recorded: RLMSession) -> None:
     assert recorded.turn == 1
 
 
+class Plain(BaseTool):
+    """A tool that cannot be awaited: agents put an adapter around it, which is a tool, too."""
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        return ToolMetadata(name="plain", description="Plain.")
+
+    def __call__(self, input: Any) -> ToolOutput:
+        return ToolOutput(content=str(input), tool_name="plain", raw_input={}, raw_output=input)
+
+
+async def test_tool_in_an_adapter_is_one_call(recorded: RLMSession) -> None:
+    await agent("whole", [Plain()], call("plain", input="a"), "done").run("?")
+    assert told(recorded).count("tool plain done") == 1
+    assert recorded.pending_operations == []
+
+
 async def test_streamed_answer_is_counted_when_it_is_read(recorded: RLMSession) -> None:
     answer = engine("tea", streaming=True).query("What?")
     assert next(answer.response_gen) == "tea"
@@ -416,6 +434,18 @@ async def test_cancelled_run_leaves_nothing_pending_behind(recorded: RLMSession)
     assert (recorded.pending_operations, recorded.turn) == ([], 1)
 
 
+def test_function_that_waited_for_a_cancelled_workflow_is_cancelled(
+    recorded: RLMSession, store: CheckpointStore
+) -> None:
+    @get_dispatcher(__name__).span
+    def work() -> None:
+        raise WorkflowCancelledByUser
+
+    with pytest.raises(WorkflowCancelledByUser):
+        work()
+    assert (told(recorded)[-1].rpartition(" ")[2], reasons(store)) == ("cancelled", ["start"])
+
+
 async def test_disk_that_refuses_breaks_no_run_and_is_logged(
     recorded: RLMSession, store: CheckpointStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -484,6 +514,7 @@ async def test_agent_that_waits_for_a_human_is_saved_there(recorded: RLMSession,
     ]  # fmt: skip
     (asked,) = [event for event in recorded.trajectory_events if event["type"] == "interrupt"]
     assert asked["asked"]["prefix"] == "it? [redacted]"
+    assert [event["input"] for event in recorded.trajectory_events if event["type"] == "tool"] == [{"what": "it"}] * 2
     assert (recorded.turn, reasons(store), recorded.pending_operations) == (1, ["start", "interrupt"], [])
 
 
