@@ -636,6 +636,16 @@ def test_middleware_saves_after_each_run_and_counts_it_once(
     assert RLMSession.restore("s", store=store).turn == 2
 
 
+def test_middleware_counts_itself_where_a_handler_records_in_another_session(
+    session: RLMSession, store: CheckpointStore, memory: Memory
+) -> None:
+    other = RLMSession("other", store=store)
+    agent = create_agent(ScriptedModel(), middleware=[RLMMemoryMiddleware(memory, tools=(), rlm_session=session)])
+    config: Any = {"callbacks": [RLMCallbackHandler(memory, rlm_session=other)]}
+    agent.invoke({"messages": [("user", "?")]}, config)
+    assert (session.turn, other.turn) == (1, 1)
+
+
 def test_middleware_that_cannot_save_says_so_in_the_log(
     store: CheckpointStore, memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
