@@ -118,3 +118,12 @@ def test_a_fork_has_a_journal_of_its_own(store: CheckpointStore) -> None:
     fork = RLMSession.restore("t", store=store)
     fork.add_usage("m", 1, 1, 0.5)
     assert RLMSession.restore("t", store=store).cost_so_far == 0.5
+
+
+def test_a_fork_goes_back_to_the_turn_of_its_checkpoint(store: CheckpointStore) -> None:
+    session = RLMSession("s", store=store, every=2)
+    for number in range(3):
+        session.end_turn({"n": number})
+    store.fork(store.list("s")[-1].checkpoint_id, "t")
+    fork = RLMSession.restore("t", store=store)
+    assert (fork.turn, [event["n"] for event in fork.trajectory_events]) == (2, [0, 1])

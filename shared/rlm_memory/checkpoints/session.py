@@ -327,8 +327,9 @@ class RLMSession:
     ) -> Self:
         """Return the session as it was at its newest sound checkpoint, or as the file at a `Path` has it.
 
-        `namespace` is emptied and becomes the session's; `options` are those of the class. Operations and costs that
-        were journalled after the checkpoint are taken over: call `resume` to settle what was pending.
+        `namespace` is emptied and becomes the session's; `options` are those of the class. Operations, costs, events
+        and turns that were journalled after the checkpoint are taken over: call `resume` to settle what was pending,
+        and `CheckpointStore.fork` to go back to a checkpoint without them.
 
         Raises:
             CheckpointNotFoundError: there is no such checkpoint.
