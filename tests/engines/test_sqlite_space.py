@@ -95,3 +95,23 @@ def test_what_is_free_is_told(store_path: Path) -> None:
         assert before.free_bytes > 0.4 * before.file_bytes
         assert before.file_bytes - before.free_bytes == pytest.approx(after.file_bytes, rel=0.2)
         assert before.vector_bytes == pytest.approx(after.vector_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize(("storage", "bytes_a_component"), [("float32", 4), ("int8", 1), ("bit", 1 / 8)])
+def test_stats_tells_what_texts_keywords_and_vectors_cost(
+    store_path: Path, storage: VectorStorage, bytes_a_component: float
+) -> None:
+    texts = [f"größer als {number} 设备" for number in range(COUNT)]
+    with Memory.open(store_path, embedder=None, embedding_storage=storage) as memory:
+        memory.add(texts, ids=IDS)
+        without = memory.stats()
+        memory.add(texts, ids=IDS, embeddings=np.random.default_rng(1).standard_normal((COUNT, DIMENSIONS)))
+        stats = memory.stats()
+    assert stats.text_bytes == without.text_bytes == sum(len(text.encode()) for text in texts)
+    assert stats.keyword_bytes == without.keyword_bytes > 0
+    assert without.vector_bytes < 65_536
+    bare = COUNT * DIMENSIONS * bytes_a_component
+    assert bare <= stats.vector_bytes < 1.5 * bare + 100_000
+    parts = (stats.text_bytes, stats.keyword_bytes, stats.vector_bytes, stats.other_bytes, stats.free_bytes)
+    assert sum(parts) == stats.file_bytes
+    assert min(parts) >= 0
