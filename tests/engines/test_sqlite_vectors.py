@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import apsw
+import numpy as np
 import pytest
 
 from embedding_server import EmbeddingServer
 from processes import python
 from rlm_memory import Memory
+from rlm_memory.records import VectorStorage
 from support import WordEmbedder
 
 
@@ -84,3 +87,15 @@ def test_another_program_finds_the_nearest_vector(store_path: Path) -> None:
         memory.update("g", text="yellow")
     query = embedder.embed_query("yellow")
     assert json.loads(python(program, store_path, json.dumps(query.tolist())))[0] == "g"
+
+
+@pytest.mark.parametrize("storage", get_args(VectorStorage))
+def test_a_question_that_signs_tell_nothing_about_finds_k_nodes(storage: VectorStorage) -> None:
+    """All vectors have the same signs, and the question has as much against them as for them."""
+    rows = np.abs(np.random.default_rng(0).standard_normal((600, 200))) + 0.01
+    with Memory.open(":memory:", embedder=None, embedding_storage=storage) as memory:
+        memory.add([f"text {i}" for i in range(600)], embeddings=rows)
+        hits = memory.search(embedding=[1.0, -1.0, *[0.0] * 198], k=5)
+    assert len(hits) == 5
+    assert hits[0].semantic is not None
+    assert hits[0].semantic >= hits[-1].semantic

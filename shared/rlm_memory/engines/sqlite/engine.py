@@ -414,8 +414,8 @@ class SQLiteEngine:
             self._measure(connection, state, query, step, cosines)
             read += len(step)
             measured, seen = cosines[nominated[:read]], estimates[:read]
-            if read < len(nominated):
-                slope = measured @ seen / (seen @ seen)
+            if read < len(nominated) and (squares := seen @ seen) > 0:  # estimates of 0 tell nothing
+                slope = measured @ seen / squares
                 error = np.sqrt(np.mean((measured - slope * seen) ** 2))
                 if slope * estimates[read] + 5 * error < np.partition(measured, -k)[-k]:
                     break
