@@ -388,6 +388,8 @@ def like_prefix(pattern: str) -> str:
 
 def is_storable(text: str) -> bool:
     """Tell whether the text can be written as UTF-8: not if it has a lone surrogate."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -134,9 +134,8 @@ def relevance(semantic_raw: ArrayLike, coverage: ArrayLike) -> NDArray[np.float6
         semantic_raw: The cosines, shape (n,); NaN where a candidate has no vector or the question has none.
         coverage: The share of the question's words that each candidate has, shape (n,); NaN where it was not asked.
     """
-    cosines = np.nan_to_num(np.asarray(semantic_raw, dtype=np.float64), nan=0.0)
-    best = np.maximum(cosines, np.nan_to_num(np.asarray(coverage, dtype=np.float64), nan=0.0))
-    return np.where(best >= 1.0 - SAME_WITHIN, 1.0, np.maximum(best, 0.0))
+    best = np.fmax(np.fmax(semantic_raw, coverage), 0.0)  # of a number and NaN, fmax is the number
+    return np.where(best >= 1.0 - SAME_WITHIN, 1.0, best)
 
 
 def checked_relevance(least: object) -> float:

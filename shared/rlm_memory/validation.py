@@ -13,6 +13,7 @@ from numbers import Real
 from typing import Any, Final, cast
 
 from rlm_memory.errors import InvalidInputError, InvalidNodeError
+from rlm_memory.filters import is_storable
 from rlm_memory.records import NODE_TYPES, TIERS, Node, Tier
 
 MAX_NAMESPACE: Final = 512
@@ -93,6 +94,8 @@ def checked_node(node: Node, name: str) -> Node:
 def _expect_text(value: object, name: str) -> None:
     if not isinstance(value, str):
         raise InvalidNodeError(f"{name} is {type(value).__name__}; expected a str.")
+    if value.isascii():
+        return
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -105,21 +108,27 @@ def _expect_text(value: object, name: str) -> None:
 def _expect_json(metadata: object, name: str) -> None:
     if not isinstance(metadata, Mapping):
         raise InvalidNodeError(f"{name} is {type(metadata).__name__}; expected a dict.")
-    if type(metadata) is dict and all(type(key) is str and _is_scalar(value) for key, value in metadata.items()):
-        with contextlib.suppress(UnicodeEncodeError):
-            "".join([*metadata, *(value for value in metadata.values() if type(value) is str)]).encode()
-            return  # most metadata: it need not be written and read to know that it comes back
-    if fault := _json_fault(metadata, name):
+    # Most metadata need not be written and read to know that it comes back.
+    if not _is_plain(metadata) and (fault := _json_fault(metadata, name)):
         raise InvalidNodeError(fault)
 
 
-def _is_scalar(value: object) -> bool:
-    kind = type(value)
-    return (
-        kind is str or value is None or kind is bool
-        or (kind is int and -_MAX_TURN <= cast("int", value) <= _MAX_TURN)
-        or (kind is float and math.isfinite(cast("float", value)))
-    )  # fmt: skip
+def _is_plain(metadata: Mapping[object, object]) -> bool:
+    """Tell whether these are texts, usual numbers, booleans and None alone, under texts."""
+    texts: list[object] = [*metadata]
+    for value in metadata.values():
+        kind = type(value)
+        if kind is str:
+            texts.append(value)
+        elif kind is int:
+            if not -_MAX_TURN <= cast("int", value) <= _MAX_TURN:
+                return False
+        elif kind is float:
+            if not math.isfinite(cast("float", value)):
+                return False
+        elif kind is not bool and value is not None:
+            return False
+    return all(type(text) is str and is_storable(text) for text in texts) and type(metadata) is dict
 
 
 def checked_json(value: object, name: str) -> object:

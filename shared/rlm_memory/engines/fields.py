@@ -28,6 +28,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from rlm_memory.filters import MAX_PATH, Comparison, Filter, Not, Operator, Or, is_storable
@@ -88,12 +89,12 @@ def _rows_inside(
 
 def listed_form(value: Any) -> FieldValue | None:
     """Return what the index holds for a value, None if it holds only that there is one."""
+    if isinstance(value, str):
+        return value if len(value) <= _LISTED_TEXT and is_storable(value) else None
     if isinstance(value, bool):
         return TRUE if value else FALSE
     if isinstance(value, (int, float)):
         return value if is_bindable(value) else _equal_float(value)
-    if isinstance(value, str):
-        return value if len(value) <= _LISTED_TEXT and is_storable(value) else None
     return None
 
 
@@ -117,6 +118,7 @@ def element_name(name: str) -> str:
     return f"{name}[]"
 
 
+@lru_cache(maxsize=4096)  # few names, of many nodes
 def entry_name(name: str) -> str:
     """Return the key of the rows for an entry."""
     # A name that itself ends in [] must not look like the elements of another one.
