@@ -136,7 +136,7 @@ SELECT_BEST_MATCHING: Final = (
     "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND w.terms && %s::bigint[]{eligible} ORDER BY ("
     "SELECT sum(asked.weight * f.count * 2.2 / (f.count + 1.2 * (0.25 + 0.75 * w.length / %s::float8))) "
     "FROM unnest(%s::bigint[], %s::float8[]) AS asked (term, weight) "
-    "CROSS JOIN LATERAL (SELECT w.counts[array_position(w.terms, asked.term)]) AS f (count)) DESC, w.node LIMIT %s"
+    "CROSS JOIN LATERAL (SELECT w.counts[array_position(w.terms, asked.term)]) AS f (count)) DESC, w.node DESC LIMIT %s"
 )
 ELIGIBLE: Final = " AND w.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
 # How often each of the words that are asked for stands in each text, and how long the text is.
@@ -155,7 +155,7 @@ COPY_VECTORS: Final = "COPY rlm_node_vectors (namespace, node, embedding) FROM S
 # The zero keeps the index out of it: every vector in question is compared.
 SELECT_NEAREST_OF_ALL: Final = (
     "SELECT v.node, -(v.embedding <#> %s::vector) FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
-    "ORDER BY (v.embedding <#> %s::vector) + 0, v.node LIMIT %s"
+    "ORDER BY (v.embedding <#> %s::vector) + 0, v.node DESC LIMIT %s"
 )
 SELECT_NEAREST: Final = (
     "SELECT v.node, -(v.embedding <#> %s::vector) FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
