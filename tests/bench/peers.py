@@ -437,6 +437,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=get_args(synthetic.Kind), default="clustered", help="of vectors")
     parser.add_argument("--data", type=Path, help="a folder with locomo/, in place of made documents")
     parser.add_argument("--stores", help=f"of {', '.join(STORES)}; all that fit unless given")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is filled")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds; then it is not done again")
     parser.add_argument(
@@ -444,6 +445,9 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
+    parts = options.parts.split(",")
+    if parts[0] != "fill" or not set(parts) <= set(PARTS):
+        parser.error(f"--parts takes some of {', '.join(PARTS)}, fill first")
     if options.stores:
         names = options.stores.split(",")
         missing = [name for name in names if name not in STORES or not STORES[name].is_installed()]
@@ -458,7 +462,7 @@ def main() -> int:
         else:
             data, kind = synthetic.made(root, options.count, options.kind), options.kind
         run = Run(data, names, Path(folder) / "stores", Effort(rounds=options.rounds, patience=options.patience))
-        for part in PARTS:
+        for part in parts:
             run.measure([part])
             if options.json:  # after each part, since the whole may take an hour
                 options.json.write_text(json.dumps(result(run, kind), indent=2), "utf-8")
