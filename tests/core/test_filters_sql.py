@@ -52,6 +52,8 @@ def stored(moment: datetime | None) -> int | None:
 class Store:
     """The two tables that a compiled filter reads."""
 
+    tries = 40  # filters for each set of nodes
+
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
         register_functions(self.connection)
@@ -86,8 +88,21 @@ class Store:
         return [row[3] for row in self.connection.execute(query, values)]
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def store(request):
+    if request.param == "sqlite":
+        yield Store()
+        return
+    pytest.importorskip("psycopg", reason="needs the extra postgres")
+    from postgres_filters import PostgresStore
+
+    store = PostgresStore(request.getfixturevalue("postgres_server"))
+    yield store
+    store.close()
+
+
 @pytest.fixture(scope="module")
-def store():
+def sqlite_store():
     return Store()
 
 
@@ -286,7 +301,7 @@ def check(store, nodes, where):
 def test_sql_selects_what_the_plain_meaning_lets_through(store, random):
     chance = Chance(random)
     store.put(chance.nodes)
-    for _ in range(40):
+    for _ in range(store.tries):
         check(store, chance.nodes, chance.about_metadata())
 
 
@@ -295,7 +310,7 @@ def test_sql_selects_what_the_plain_meaning_lets_through(store, random):
 def test_sql_means_the_same_for_columns_and_combinations(store, random):
     chance = Chance(random)
     store.put(chance.nodes)
-    for _ in range(20):
+    for _ in range(store.tries // 2):
         check(store, chance.nodes, chance.about_columns())
         check(store, chance.nodes, chance.combination())
 
