@@ -203,23 +203,15 @@ class Database:
             InvalidInputError: There is a file already.
         """
         target = os.path.abspath(path)
-        partial = f"{target}.{os.getpid()}.partial"
         if os.path.exists(target):
             raise InvalidInputError(f"{target} exists already; choose another path for the backup.")
-        with self.translated():
-            _create_private(partial)
-            try:
-                copy = apsw.Connection(partial)
-                try:
-                    with self.reading() as connection, copy.backup("main", connection, "main") as backup:
-                        backup.step()  # all pages in one step: one snapshot, however much is written meanwhile
-                    copy.pragma("journal_mode", "DELETE")  # one file, nothing beside it
-                finally:
-                    copy.close()
-                os.replace(partial, target)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(partial)
+        with self.translated(), self.reading() as connection:
+            _copy(connection, target)
+
+    def keep_copy(self, path: str) -> None:
+        """Write a copy of what has been committed, in place of an earlier one; within a transaction too."""
+        with self.translated(), contextlib.closing(self._open_reader()) as connection:
+            _copy(connection, path)
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -402,6 +394,24 @@ def _create_private(location: str) -> None:
         raise StoreError(
             f"{location}: the file cannot be made ({error.strerror}); check that its folder exists and may be written"
         ) from error
+
+
+def _copy(connection: apsw.Connection, target: str) -> None:
+    """Write the database to a file that gets its name when it is complete."""
+    partial = f"{target}.{os.getpid()}.partial"
+    _create_private(partial)
+    try:
+        copy = apsw.Connection(partial)
+        try:
+            with copy.backup("main", connection, "main") as backup:
+                backup.step()  # all pages in one step: one snapshot, however much is written meanwhile
+            copy.pragma("journal_mode", "DELETE")  # one file, nothing beside it
+        finally:
+            copy.close()
+        os.replace(partial, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
 
 
 _abandoned: list[Any] = []

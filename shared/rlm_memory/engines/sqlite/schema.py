@@ -35,7 +35,8 @@ def migrations() -> list[tuple[int, str]]:
 def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) -> None:
     """Bring the file to the schema of this release; a new file gets this tokenizer, and these defaults in its `meta`.
 
-    Two processes may do this at once: the second waits for the first and finds nothing left to do.
+    Two processes may do this at once: the second waits for the first and finds nothing left to do. A file that holds
+    something is copied first, to `<its name>.schema-<its version>.backup`; killed in the middle, it is as it was.
 
     Raises:
         StoreVersionError: The file is from a newer release.
@@ -59,6 +60,8 @@ def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) 
         )
     with database.transaction() as connection:
         version = _version(database, connection, newest)
+        if 0 < version < newest and not database.in_memory:
+            database.keep_copy(f"{database.location}.schema-{version}.backup")
         if version == 0:
             _check_tokenizer(connection, tokenizer)
             connection.pragma("application_id", APPLICATION_ID)
