@@ -206,9 +206,13 @@ def kill_writers(folder: Path, kills: int, seed: int) -> dict[str, int]:
         favourite, own_seed = KINDS[kill % len(KINDS)], chance.randrange(2**31)
 
         def work(
-            say: Callable[[Any], None], kill: int = kill, favourite: str = favourite, seed: int = own_seed
+            say: Callable[[Any], None],
+            kill: int = kill,
+            favourite: str = favourite,
+            seed: int = own_seed,
+            held: State = state,
         ) -> None:
-            own, held = random.Random(seed), state
+            own = random.Random(seed)
             with Memory.open(path, embedder=TextEmbedder()) as memory:
                 say(["up"])
                 for number in range(1_000_000):
