@@ -148,7 +148,7 @@ def test_a_search_by_vector_reads_the_vectors_of_few_candidates(memory: Memory, 
 
 def test_a_hybrid_search_reads_vectors_of_what_words_have_found_too(memory: Memory, counter: Counter) -> None:
     work = counter.of(search(memory, alpha=0.5))
-    assert 10 <= work.vectors <= 80
+    assert 10 <= work.vectors <= 130  # 30 by vectors, 100 by words: fewer of these rank worse
     assert work.pages <= 900
 
 

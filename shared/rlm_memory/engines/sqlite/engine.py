@@ -365,12 +365,6 @@ class SQLiteEngine:
             keyword = coverage = np.full(len(found), np.nan)
             if words is not None and words.terms:
                 keyword, coverage = self._keywords.scores(connection, {row[0]: row[3] for row in rows}, words)
-                if (
-                    len(said) > n
-                ):  # more were found than wanted: the best by all words stay, reading no vector of others
-                    least = np.partition(keyword[np.isin(found, said)], -n)[-n]
-                    kept = np.flatnonzero((keyword >= least) | np.isin(found, near))
-                    found, keyword, coverage, rows = found[kept], keyword[kept], coverage[kept], [rows[i] for i in kept]
             if query is not None:
                 self._measure(connection, state, query, found[np.isnan(cosines[found])], cosines)
             return Candidates(
