@@ -62,7 +62,7 @@ def with_option(url: str, **options: object) -> str:
 
 def corpus() -> tuple[list[str], list[dict[str, Any]]]:
     texts = [
-        " ".join(WORDS[(i * step) % len(WORDS)] for step in (1, 3, 5, 7, 11)[: 2 + i % 4]) + f" note{i % 13}"
+        " ".join(WORDS[(i * step) % len(WORDS)] for step in (1, 3, 5, 7, 11)[: 2 + i % 4]) + f" note{i % 13} item{i}"
         for i in range(180)
     ]
     texts += ["设备清单测试", "サンドボックス修正テスト", "Running runners ran", "", "O'Brien's café", "naïve CAFE"]
@@ -76,6 +76,7 @@ QUESTIONS = [
 
 
 def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callable[..., Memory]) -> None:
+    """No two vectors are equal here: which of equal ones are among the candidates is left to chance on every engine."""
     texts, metadatas = corpus()
     ids = [f"{i:03}" for i in range(len(texts))]
     on_server, in_file = opened(), opened(location=":memory:")
@@ -93,7 +94,11 @@ def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callabl
                 assert [hit.id for hit in ours] == [hit.id for hit in theirs], (question, alpha, where)
                 for name in ("score", "semantic", "keyword", "relevance"):
                     expected = [getattr(hit, name) for hit in theirs]
-                    assert [getattr(hit, name) for hit in ours] == pytest.approx(expected, abs=1e-5)
+                    assert [getattr(hit, name) for hit in ours] == pytest.approx(expected, abs=1e-5), (
+                        question,
+                        alpha,
+                        where,
+                    )
     assert on_server.check()
 
 
@@ -341,7 +346,8 @@ def test_a_replica_takes_no_writes(postgres_url: str) -> None:
 def test_a_restart_loses_nothing_that_was_acknowledged_and_the_client_recovers() -> None:
     with own_server() as server:
         url = url_in_schema(str(server.get_uri()))
-        sql(url, "ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()")
+        as_usual = [f"ALTER SYSTEM RESET {name}" for name in ("fsync", "full_page_writes", "synchronous_commit")]
+        sql(url, *as_usual, "SELECT pg_reload_conf()")
         acknowledged: list[str] = []
         refused: list[StoreError] = []
         stop = threading.Event()
@@ -371,7 +377,7 @@ def test_a_restart_loses_nothing_that_was_acknowledged_and_the_client_recovers()
             writer.join()
             stored = {node.id for page in _pages(memory) for node in page}
             assert set(acknowledged) <= stored
-            assert all(isinstance(error, StoreUnavailableError) for error in refused)
+            assert [error for error in refused if not isinstance(error, StoreUnavailableError)] == []
             assert memory.check()
 
 

@@ -1,4 +1,4 @@
-"""LangGraph's own conformance suite, every ability detected and passed, on a file and in memory."""
+"""LangGraph's own conformance suite, every ability detected and passed, on a file, in memory and on a server."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import BASE_CAPABILITIES, EXTENDED_CAPABILITIES
 
 from langchain_rlm import RLMSaver
+from postgres_server import emptied
 
 BASE_TESTS, EXTENDED_TESTS = 58, 23
 
 
-@pytest.mark.parametrize("place", ["file", "memory"])
-async def test_every_ability_is_detected_and_passes(place: str, tmp_path: Path, caplog: Any) -> None:
+@pytest.mark.parametrize("place", ["file", "memory", "server"])
+async def test_every_ability_is_detected_and_passes(
+    request: pytest.FixtureRequest, place: str, tmp_path: Path, caplog: Any
+) -> None:
     caplog.set_level(logging.ERROR)
     opened = iter(range(1000))
+    server = request.getfixturevalue("postgres_server") if place == "server" else None
 
     @checkpointer_test(name="RLMSaver")
     async def saver() -> AsyncIterator[RLMSaver]:
-        path = tmp_path / f"{next(opened)}.db" if place == "file" else None
+        path: Any = tmp_path / f"{next(opened)}.db" if place == "file" else None
+        if server is not None:
+            emptied(path := server)
         async with RLMSaver(path) as opened_saver:
             yield opened_saver
             assert opened_saver.memory.check()

@@ -19,6 +19,17 @@ STORES = [
     pytest.param((alpha, place, storage), id=f"alpha={alpha}-{place}-{storage}")
     for alpha, place, storage in product((0, 0.5, 1), ("file", "memory"), ("float32", "int8"))
 ]
+STORES.append(pytest.param((0.5, "server", "float32"), id="alpha=0.5-server-float32"))
+
+
+def location(request: pytest.FixtureRequest, place: str, store_path: Path) -> Any:
+    match place:
+        case "file":
+            return store_path
+        case "server":
+            return request.getfixturevalue("postgres_url")
+        case _:
+            return None
 
 
 class TestRLMVectorStore(VectorStoreIntegrationTests):
@@ -27,7 +38,7 @@ class TestRLMVectorStore(VectorStoreIntegrationTests):
     @pytest.fixture(params=STORES)
     def vectorstore(self, request: pytest.FixtureRequest, store_path: Path) -> Iterator[VectorStore]:
         alpha, place, storage = request.param
-        path = store_path if place == "file" else None
+        path = location(request, place, store_path)
         store = RLMVectorStore(self.get_embeddings(), path=path, alpha=alpha, embedding_storage=storage)
         yield store
         assert store.memory.check()
@@ -40,7 +51,7 @@ class _Retrievers(RetrieversIntegrationTests):
     @pytest.fixture(autouse=True, params=STORES)
     def _filled_store(self, request: pytest.FixtureRequest, store_path: Path) -> Iterator[None]:
         alpha, place, storage = request.param
-        path = store_path if place == "file" else None
+        path = location(request, place, store_path)
         self.store = RLMVectorStore.from_texts(
             ["Ada drinks tea", "Bo drinks coffee", "Ada lives in Oslo", "Bo lives in Rome"],
             DeterministicFakeEmbedding(size=6),

@@ -185,7 +185,7 @@ class Database:
                 try:
                     self._side.execute(sql, values)
                     return
-                except psycopg.OperationalError:
+                except (psycopg.OperationalError, psycopg.InterfaceError):
                     if attempt == 2 or not self._side.closed:
                         raise
 
@@ -198,7 +198,7 @@ class Database:
             for theirs, ours, meaning in _TRANSLATIONS:
                 if isinstance(error, theirs):
                     raise ours(f"{self.location}: {meaning.format(timeout=self.timeout)} ({error})") from error
-            if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+            if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None:
                 raise StoreUnavailableError(
                     f"{self.location}: the server cannot be reached, or the connection is lost; "
                     f"what was not acknowledged may not be kept ({error})"
@@ -250,7 +250,7 @@ class Database:
                     connection = connection or self._connect()
                     connection.execute(begin)
                     return connection
-                except psycopg.OperationalError:
+                except (psycopg.OperationalError, psycopg.InterfaceError):
                     if connection is not None:
                         connection.close()
                     if not fresh:

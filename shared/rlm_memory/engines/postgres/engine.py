@@ -313,11 +313,6 @@ class PostgresEngine:
             keyword = coverage = np.full(len(found), np.nan)
             if words is not None and words.terms and found:
                 keyword, coverage = self._keywords.scores(connection, found, words)
-                if len(said) > n:  # more were found than wanted: the best by all words stay
-                    matching = set(said)
-                    least = np.partition(keyword[[node in matching for node in found]], -n)[-n]
-                    stay = np.flatnonzero((keyword >= least) | np.array([node in near for node in found]))
-                    found, keyword, coverage = [found[i] for i in stay], keyword[stay], coverage[stay]
             rows = rows_of(connection, statements.SELECT_CANDIDATES, (found, self._namespace))
             if len(rows) != len(found):
                 raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
