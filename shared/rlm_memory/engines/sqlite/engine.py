@@ -381,9 +381,9 @@ class SQLiteEngine:
         if scope.where is None:
             return None if state.all_in(scope.tiers) else state.in_tiers(scope.tiers)
         where, values = compile_filter(scope.where)
-        rows = connection.execute(statements.SELECT_NUMBERS.format(where=where), (*node_range(self._number), *values))
+        rows = rows_of(connection, statements.SELECT_NUMBERS.format(where=where), (*node_range(self._number), *values))
         eligible = np.zeros(len(state.nodes), dtype=bool)
-        eligible[state.positions_of(np.fromiter((row[0] for row in rows), dtype=np.int64))] = True
+        eligible[state.positions_of(np.array([node for (node,) in rows], dtype=np.int64))] = True
         return eligible if state.all_in(scope.tiers) else eligible & state.in_tiers(scope.tiers)
 
     def _nearest(

@@ -194,7 +194,7 @@ class KeywordLeg:
 
     @staticmethod
     def _positions(state: IndexState, rows: Iterable[tuple[int]], eligible: NDArray[np.bool_] | None) -> Positions:
-        positions = state.positions_of(np.fromiter((row[0] for row in rows), dtype=np.int64))
+        positions = state.positions_of(np.array([node for (node,) in rows], dtype=np.int64))
         return positions if eligible is None else positions[eligible[positions]]
 
     def _tokenizer_for(self, connection: apsw.Connection, reason: int) -> Callable[..., Any]:

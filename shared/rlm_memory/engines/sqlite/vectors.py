@@ -170,22 +170,22 @@ def read_vectors(
 ) -> Vector:
     """Return the unit vectors at these places of a table of chunks, in this order: shape (len(places), dimensions)."""
     # Neighbours in the file are read one after the other, whatever order they are wanted in.
-    by_place = np.argsort(np.asarray(places, dtype=np.int64), kind="stable").tolist()
+    wanted = np.asarray(places, dtype=np.int64)
+    by_place = np.argsort(wanted, kind="stable")
+    chunks, offsets = np.divmod(wanted[by_place], layout.chunk)
     width = layout.width
-    buffer = bytearray(width * len(places))
-    view = memoryview(buffer)
+    buffer = bytearray(width * len(wanted))
     blob: apsw.Blob | None = None
     open_chunk = -1
     try:
-        for i in by_place:
-            chunk, offset = divmod(int(places[i]), layout.chunk)
+        for i, chunk, start in zip(by_place.tolist(), chunks.tolist(), (width * offsets).tolist(), strict=True):
             if blob is None:
                 blob = connection.blob_open("main", table, "vectors", chunk, False)
             elif chunk != open_chunk:
                 blob.reopen(chunk)
             open_chunk = chunk
-            blob.seek(offset * width)
-            blob.read_into(view[i * width : (i + 1) * width])
+            blob.seek(start)
+            blob.read_into(buffer, width * i, width)
     finally:
         if blob is not None:
             blob.close()
