@@ -24,10 +24,11 @@ def embedding() -> WordEmbedding:
     return WordEmbedding(model_name="words")
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "server"])
 def store(request: pytest.FixtureRequest, store_path: Path) -> Iterator[RLMVectorStore]:
-    """An empty store, in a file and in memory, without an embedder: nodes come with vectors."""
-    store = RLMVectorStore.from_params(store_path if request.param == "file" else ":memory:")
+    """An empty store, in a file, in memory and on a server, without an embedder: nodes come with vectors."""
+    place: Any = {"file": store_path, "memory": ":memory:"}.get(request.param)
+    store = RLMVectorStore.from_params(request.getfixturevalue("postgres_url") if place is None else place)
     yield store
     store.client.close()
 
