@@ -63,6 +63,8 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.AuthError, StoreReadOnlyError, "the file may not be written by this user"),
 )
 
+_FAILURES: Final = (apsw.IOError, apsw.FullError, apsw.CorruptError, StoreFullError, StoreCorruptError)
+
 
 class Database:
     """A file, or a database in memory, with one writer and a pool of readers. Safe to use from any thread."""
@@ -126,13 +128,25 @@ class Database:
             try:
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # a full disk may have rolled back already
-                    connection.execute("ROLLBACK")
-                self.after_rollback()
+            except BaseException as error:
+                self._take_back(connection, error)
                 raise
             finally:
                 self._local.writing = False
+
+    def _take_back(self, connection: apsw.Connection, error: BaseException) -> None:
+        """Roll the transaction back, and part with a connection to which the file has failed."""
+        sound = self.in_memory or not isinstance(error, _FAILURES)
+        try:
+            if connection.in_transaction:  # a full disk may have rolled back already
+                connection.execute("ROLLBACK")
+        except apsw.Error:  # what broke the block is what the caller is told
+            sound = self.in_memory
+        finally:
+            self.after_rollback()
+            if not sound:  # FTS5 keeps what it has read in memory, and takes an index for damaged that is not
+                self._writer = None
+                connection.close(True)
 
     @property
     def in_transaction(self) -> bool:
@@ -180,9 +194,11 @@ class Database:
                 yield reader
             finally:
                 self._local.reader = None
-                if reader.in_transaction:
-                    reader.execute("COMMIT")
-                self._give_back(reader)
+                try:
+                    if reader.in_transaction:
+                        reader.execute("COMMIT")
+                finally:
+                    self._give_back(reader)
 
     def renew(self, connection: apsw.Connection) -> None:
         """Let a reader see what has been committed since its block began."""
@@ -314,8 +330,8 @@ class Database:
 
     def _give_back(self, reader: apsw.Connection) -> None:
         with self._idle:
-            if self._closed:
-                reader.close()
+            if self._closed or reader.in_transaction:  # whose end the file has refused
+                reader.close(True)
             else:
                 self._readers.append(reader)
         self._note_idle()
