@@ -413,7 +413,7 @@ def shown(value: float | None) -> str:
 
 
 def show(figures: Mapping[str, Figures], goals: Sequence[Goal]) -> None:
-    for title, columns in (("", COLUMNS), ("CPU time of the process, all its threads", CPU_COLUMNS)):
+    for title, columns in (("by the clock", COLUMNS), ("CPU time of the process, all its threads", CPU_COLUMNS)):
         print(f"\n{title}\n{'':14}" + "".join(f"{label:>13}" for label in columns.values()))
         for name, own in figures.items():
             print(f"{name:14}" + "".join(f"{shown(own.get(key)):>13}" for key in columns))
