@@ -364,7 +364,8 @@ def _to_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[s
     merged: Mapping[str, Any] = cast(Mapping[str, Any], get_checkpoint_metadata(config, metadata))
     own = {name: value for name, value in merged.items() if name in _OF_THE_FRAMEWORK}
     added = redacted({name: value for name, value in merged.items() if name not in _OF_THE_FRAMEWORK})
-    return {name: value for name, value in {**own, **added}.items() if _is_json(value)}
+    stored = {**own, **added}
+    return stored if _is_json(stored) else {name: value for name, value in stored.items() if _is_json(value)}
 
 
 def _is_json(value: Any) -> bool:

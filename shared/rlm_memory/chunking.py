@@ -6,6 +6,7 @@ lies (content-defined chunking, Muthitacharoen et al. 2001). Nothing is known of
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,32 +26,66 @@ _LIST_BITS: Final = 6
 _FACTOR: Final = np.uint64(
     0x9E3779B97F4A7C15
 )  # 2**64 divided by the golden ratio: spreads every bit over the upper ones
+_MARK: Final = 48
+"""A known piece is found by so many of its first bytes, and then compared."""
 _BLOCK: Final = 12_288
 """Windows looked at in one go. What is computed on the way stays in the cache: 0.16 ms for 150 kB instead of 0.3."""
 
 
-def cut(content: bytes) -> list[bytes]:
+def cut(content: bytes, known: Mapping[bytes, bytes] | None = None) -> list[bytes]:
     """Return the pieces of a value, in order; joined they are the value.
+
+    Args:
+        content: The value.
+        known: What `marks` made of the pieces of a value that may be much the same. It changes nothing but the time:
+            where the value goes on as a known piece does, that piece (the same object) is taken, and no cut looked for.
 
     >>> b"".join(cut(bytes(range(256)) * 99)) == bytes(range(256)) * 99
     True
     """
     if len(content) <= LEAST + _HEAD:
         return [content]
-    windows = np.ndarray((len(content) - _WINDOW + 1,), dtype="<u8", buffer=content, strides=(1,))
-    ends = _cuts(windows, _BITS) + _WINDOW
     pieces = [content[:_HEAD]]
     start = _HEAD
-    for end in [*ends.tolist(), len(content)]:
-        while end - start > MOST:
-            pieces.append(content[start : start + MOST])
-            start += MOST
-        if end - start >= LEAST:
+    known = known or {}
+    while start < len(content):
+        piece = known.get(content[start : start + _MARK])
+        if piece is not None and content.startswith(piece, start):
+            pieces.append(piece)
+            start += len(piece)
+            continue
+        for end in _ends(content, start):
             pieces.append(content[start:end])
             start = end
-    if start < len(content):
-        pieces.append(content[start:])
+            if content[start : start + _MARK] in known:
+                break
     return pieces
+
+
+def marks(pieces: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return the pieces of a value by what they begin with, for `cut`; without those that do not end at a cut."""
+    return {piece[:_MARK]: piece for piece in pieces[1:-1]}
+
+
+def _ends(content: bytes, start: int) -> Iterator[int]:
+    """Yield where the pieces end that begin at `start`."""
+    looked, size = start + LEAST - _WINDOW, MOST  # the first piece alone may be needed: a known one may follow it
+    while looked + _WINDOW <= len(content):
+        block = content[looked : looked + size + _WINDOW - 1]
+        windows = np.ndarray((len(block) - _WINDOW + 1,), dtype="<u8", buffer=block, strides=(1,))
+        for end in (_cuts(windows, _BITS) + (looked + _WINDOW)).tolist():
+            while end - start > MOST:
+                start += MOST
+                yield start
+            if end - start >= LEAST:
+                start = end
+                yield start
+        looked, size = looked + size, _BLOCK
+    while len(content) - start > MOST:
+        start += MOST
+        yield start
+    if start < len(content):
+        yield len(content)
 
 
 def cut_list(numbers: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
@@ -65,9 +100,4 @@ def cut_list(numbers: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
 
 def _cuts(words: NDArray[np.uint64], bits: int) -> NDArray[np.intp]:
     """Return the positions of the words, one in 2**bits, after which to cut."""
-    below = np.uint64(1 << (64 - bits))
-    chosen = np.empty(len(words), dtype=bool)
-    for start in range(0, len(words), _BLOCK):
-        block = words[start : start + _BLOCK]
-        np.less(block * _FACTOR, below, out=chosen[start : start + _BLOCK])
-    return np.flatnonzero(chosen)
+    return (words * _FACTOR < np.uint64(1 << (64 - bits))).nonzero()[0]

@@ -67,6 +67,7 @@ def test_checkpoint_put_again_is_replaced_at_its_place(memory: Memory) -> None:
     again = threads.get("t", "", "1")
     assert again is not None
     assert list(again.values) == ["other"]
+    assert memory.check(), "nothing is left of what was replaced"
 
 
 def test_growing_value_is_stored_once(open_memory: OpenMemory) -> None:
@@ -111,6 +112,19 @@ def test_writes_are_in_order_of_path_and_stay_unless_replaced(memory: Memory) ->
     found = threads.get("t")
     assert found is not None
     assert [each.value.content for each in found.writes] == [b"z0", b"a0", b"replaced"]
+
+
+def test_large_write_that_is_ignored_or_replaced_leaves_nothing(memory: Memory) -> None:
+    threads = memory.threads("test")
+    threads.put_writes("t", "", "1", [write("a", value=BIG)])
+    threads.put_writes("t", "", "1", [write("a", value=BIG[::-1]), write("b", value=b"b")])
+    assert memory.check()
+    threads.put_writes("t", "", "1", [write("a", value=b"small")], replace=True)
+    assert memory.check()
+    threads.put(checkpoint("1"))
+    found = threads.get("t")
+    assert found is not None
+    assert [each.value.content for each in found.writes] == [b"small", b"b"]
 
 
 def test_writes_may_come_before_their_checkpoint(memory: Memory) -> None:
@@ -164,7 +178,7 @@ def test_list_narrows_by_metadata_before_and_limit(memory: Memory) -> None:
     assert len(list(threads.list())) == 40
 
 
-def test_deleted_thread_gives_its_space_back(memory: Memory) -> None:
+def test_deleted_thread_gives_its_space_back(in_a_file: None, memory: Memory) -> None:
     """B067"""
     threads = memory.threads("test")
     threads.put(checkpoint("kept", thread="other", big=BIG))
@@ -242,6 +256,30 @@ def test_tiers_are_those_of_the_moment_of_the_checkpoint(memory: Memory) -> None
     assert threads.tiers_at("t") == {"a": "longterm", "b": "task", "later": "task"}
     with pytest.raises(InvalidInputError, match="no checkpoint"):
         threads.tiers_at("t", "", "unknown")
+
+
+def test_value_is_whole_whatever_another_handle_deleted_meanwhile(open_shared: OpenMemory) -> None:
+    """Numbers of pieces are given again once pieces were deleted, here to others than the first handle knows."""
+    one, other = open_shared(), open_shared()
+    mine, theirs = one.threads("test"), other.threads("test")
+    for round in range(4):
+        mine.put(checkpoint("1", big=BIG[round:]))
+        match round:
+            case 0:
+                theirs.delete("t")
+                theirs.put(checkpoint("1", big=BIG[::-1]))
+            case 1:
+                theirs.put(checkpoint("2", "1", big=BIG[::-1]))
+                theirs.prune(["t"])
+                theirs.put(checkpoint("3", "2", big=BIG[:100_000][::-1] + b"x"))
+            case 2:
+                theirs.put(checkpoint("1", big=BIG[1000::-1]))
+                theirs.delete_runs(["run of 1", "run of 2", "run of 3"])
+        mine.put(checkpoint("4", "1", big=BIG[round + 1 :]))
+        found = theirs.get("t", "", "4")
+        assert found is not None
+        assert found.values["big"].content == BIG[round + 1 :]
+        assert other.check()
 
 
 def test_failed_put_leaves_nothing(memory: Memory) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_memory.chunking import LEAST, MOST, cut, cut_list
+from rlm_memory.chunking import LEAST, MOST, cut, cut_list, marks
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -52,3 +52,18 @@ def test_changed_value_keeps_nearly_all_of_its_pieces(change) -> None:
     new = [piece for piece in after if piece not in before]
     assert sum(map(len, new)) < 6_000
     assert len(new) < len(after) / 4
+
+
+@given(
+    st.integers(0, 40_000).map(noise) | st.binary(max_size=900).map(lambda part: part * 40),
+    st.integers(0, 40_000),
+    st.integers(0, 9_000),
+    st.binary(max_size=3_000),
+)
+def test_known_pieces_change_nothing_but_are_taken_again(before: bytes, at: int, less: int, more: bytes) -> None:
+    known = marks(cut(before))
+    after = before[:at] + more + before[at + less :]
+    pieces = cut(after, known)
+    assert pieces == cut(after)
+    if after == before:
+        assert all(any(piece is each for each in known.values()) for piece in pieces[1:-1] if known)

@@ -45,7 +45,10 @@ def damaged_by(store_path: Path) -> Any:
         ),
         ("DELETE FROM thread_chunks WHERE chunk = (SELECT min(chunk) FROM thread_chunks)", "not there"),
         ("DELETE FROM thread_chunks WHERE chunk = (SELECT max(chunk) FROM thread_chunks)", "not there"),
-        ("DELETE FROM thread_values", "belong to no value"),
+        ("UPDATE thread_checkpoints SET channels = '[]', contents = x''", "belong to no value"),
+        ("UPDATE thread_checkpoints SET channels = '['", "not JSON"),
+        ("UPDATE thread_checkpoints SET channels = '[1]'", "damaged"),
+        ("UPDATE thread_checkpoints SET contents = x'00'", "not as long"),
         ("UPDATE thread_chunks SET chunk = chunk + (1 << 40)", "which is not there"),
         ("UPDATE thread_checkpoints SET metadata = '{'", "not JSON"),
         ("UPDATE key_values SET value = 'x'", "not JSON"),
@@ -57,7 +60,17 @@ def test_check_tells_what_is_damaged(damaged_by: Any, sql: str, expected: str) -
     assert any(expected in what for what in damaged_by(sql))
 
 
-def test_value_that_lacks_a_part_is_never_returned(damaged_by: Any, store_path: Path) -> None:
-    damaged_by("DELETE FROM thread_chunks WHERE chunk = (SELECT min(chunk) FROM thread_chunks)")
-    with Memory.open(store_path, embedder=None) as memory, pytest.raises(StoreCorruptError, match="lacks a part"):
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("DELETE FROM thread_chunks WHERE chunk = (SELECT min(chunk) FROM thread_chunks)", "lacks a part"),
+        ("UPDATE thread_chunks SET content = zeroblob(length(content))", "not what was stored"),
+        ("UPDATE thread_checkpoints SET channels = '[[1,2]]'", "damaged"),
+        ("UPDATE thread_checkpoints SET contents = x''", "not as long"),
+        ("UPDATE thread_checkpoints SET channels = '{'", "damaged"),
+    ],
+)
+def test_damaged_value_is_never_returned(damaged_by: Any, store_path: Path, sql: str, expected: str) -> None:
+    damaged_by(sql)
+    with Memory.open(store_path, embedder=None) as memory, pytest.raises(StoreCorruptError, match=expected):
         memory.threads("test").get("t")

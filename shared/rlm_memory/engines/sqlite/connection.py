@@ -105,6 +105,8 @@ class Database:
         self._in_use = 0
         self._local = _Current()
         self._writer: apsw.Connection | None = None  # opened when it is needed
+        # What the writer has been told of `synchronous`: telling it each time is a tenth of a small transaction.
+        self._durable: bool | None = None
 
     # -- reading and writing ------------------------------------------------------------------------------------
 
@@ -122,7 +124,9 @@ class Database:
         with self.translated(), self._writing(wait) as connection:
             if self.read_only:
                 raise apsw.ReadOnlyError("read only")
-            connection.pragma("synchronous", "FULL" if durable else "NORMAL")
+            if durable is not self._durable:
+                connection.pragma("synchronous", "FULL" if durable else "NORMAL")
+                self._durable = durable
             self._begin(connection, wait)
             self._local.writing = True
             try:
@@ -239,6 +243,10 @@ class Database:
                 if isinstance(error, theirs):
                     raise ours(f"{self.location}: {meaning.format(timeout=self.timeout)} ({error})") from error
             raise StoreError(f"{self.location}: {type(error).__name__}: {error}") from error
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{error.object[:40]!r} has a lone surrogate and is no valid Unicode text."
+            ) from error
         except (UnicodeDecodeError, json.JSONDecodeError) as error:  # what is stored was valid when it was written
             raise StoreCorruptError(f"{self.location}: {_DAMAGED} ({error})") from error
 
@@ -250,6 +258,7 @@ class Database:
             raise StoreClosedError(f"{self.location} was closed; open it again with Memory.open")
         if self._writer is None:
             self._writer = self._open_writer()
+            self._durable = None  # a new connection has been told nothing
         return self._writer
 
     def _open_writer(self) -> apsw.Connection:

@@ -342,10 +342,11 @@ SELECT_SIZES: Final = "SELECT name, pgsize FROM dbstat WHERE aggregate = TRUE"
 # -- threads of checkpoints -----------------------------------------------------------------------------------------
 
 SELECT_THREAD: Final = (
-    "SELECT t.thread FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? AND t.id = ? "
+    "SELECT t.thread, t.era FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? AND t.id = ? "
     "WHERE n.name = ?"
 )
-INSERT_THREAD: Final = "INSERT INTO threads (namespace, kind, id) VALUES (?, ?, ?) RETURNING thread"
+INSERT_THREAD: Final = "INSERT INTO threads (namespace, kind, id) VALUES (?, ?, ?) RETURNING thread, era"
+CHANGE_ERA: Final = "UPDATE threads SET era = random() WHERE thread = ?"
 LIST_THREADS: Final = (
     "SELECT t.id FROM namespaces n JOIN threads t ON t.namespace = n.number AND t.kind = ? WHERE n.name = ? "
     "ORDER BY t.thread"
@@ -354,24 +355,19 @@ LIST_THREADS: Final = (
 SELECT_MOMENT: Final = (
     "SELECT coalesce((SELECT max(sequence) FROM promotion_log), 0), last_node FROM namespaces WHERE name = ?"
 )
-# A known id keeps its place, its time and its position: it is the same checkpoint.
 PUT_CHECKPOINT: Final = (
     "INSERT INTO thread_checkpoints "
-    "(thread, graph, id, parent_id, created_at, metadata, encoding, head, log_position, last_node) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, graph, id) DO UPDATE SET "
-    "parent_id = excluded.parent_id, metadata = excluded.metadata, encoding = excluded.encoding, head = excluded.head "
-    "RETURNING sequence"
+    "(thread, graph, id, parent_id, created_at, metadata, encoding, head, log_position, last_node, channels, contents) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, graph, id) DO NOTHING"
 )
-DELETE_VALUES: Final = "DELETE FROM thread_values WHERE checkpoint = ?"
-PUT_VALUE: Final = (
-    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) VALUES (?, ?, ?, ?, ?, ?)"
+# A known id keeps its place, its time and its position: it is the same checkpoint.
+REPLACE_CHECKPOINT: Final = (
+    "UPDATE thread_checkpoints SET parent_id = ?, metadata = ?, encoding = ?, head = ?, channels = ?, contents = ? "
+    "WHERE thread = ? AND graph = ? AND id = ?"
 )
-KEEP_VALUES: Final = (
-    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) "
-    "SELECT ?1, v.channel, v.version, v.encoding, v.depth, v.content "
-    "FROM thread_checkpoints p CROSS JOIN json_each(?5) AS kept "
-    "CROSS JOIN thread_values v ON v.checkpoint = p.sequence AND v.channel = kept.key AND v.version IS kept.value "
-    "WHERE p.thread = ?2 AND p.graph = ?3 AND p.id = ?4 RETURNING channel"
+SELECT_VALUES: Final = "SELECT channels, contents FROM thread_checkpoints WHERE thread = ? AND graph = ? AND id = ?"
+SELECT_WRITTEN: Final = (
+    "SELECT task_id, place, depth FROM thread_writes WHERE thread = ? AND graph = ? AND checkpoint_id = ?"
 )
 PUT_WRITE: Final = (
     "INSERT INTO thread_writes "
@@ -385,16 +381,14 @@ REPLACE_WRITE: Final = PUT_WRITE + (
 )
 
 CHECKPOINT_COLUMNS: Final = (
-    "c.sequence, c.thread, t.id, c.graph, c.id, c.parent_id, c.created_at, c.metadata, c.encoding, c.head"
+    "c.sequence, c.thread, t.id, c.graph, c.id, c.parent_id, c.created_at, c.metadata, c.encoding, c.head, "
+    "c.channels, c.contents"
 )
 SELECT_CHECKPOINT: Final = (
     f"SELECT {CHECKPOINT_COLUMNS} FROM thread_checkpoints c JOIN threads t ON t.thread = c.thread WHERE c.sequence = ?"
 )
 SELECT_SEQUENCE: Final = "SELECT sequence FROM thread_checkpoints WHERE thread = ? AND graph = ? AND id = ?"
 SELECT_LAST_SEQUENCE: Final = "SELECT max(sequence) FROM thread_checkpoints WHERE thread = ? AND graph = ?"
-SELECT_VALUES: Final = (
-    "SELECT channel, version, encoding, depth, content FROM thread_values WHERE checkpoint = ? ORDER BY channel"
-)
 SELECT_WRITES: Final = (
     "SELECT task_id, place, channel, task_path, encoding, depth, content FROM thread_writes "
     "WHERE thread = ? AND graph = ? AND checkpoint_id = ? ORDER BY task_path, task_id, place"
@@ -412,9 +406,8 @@ FIND_IN_ALL: Final = (
     "AND (?6 OR rlm_holds(?7, c.metadata)) ORDER BY c.sequence DESC LIMIT ?8"
 )
 SELECT_OUTLINES: Final = (
-    "SELECT c.sequence, c.graph, c.id, c.parent_id, c.metadata, "
-    "(SELECT json_group_array(v.channel) FROM thread_values v WHERE v.checkpoint = c.sequence) "
-    "FROM thread_checkpoints c WHERE c.thread = ? ORDER BY c.sequence"
+    "SELECT sequence, graph, id, parent_id, metadata, channels FROM thread_checkpoints WHERE thread = ? "
+    "ORDER BY sequence"
 )
 SELECT_BY_RUN: Final = (
     "SELECT t.id, c.sequence FROM thread_checkpoints c JOIN threads t ON t.thread = c.thread "
@@ -444,15 +437,11 @@ IS_EMPTY_THREAD: Final = (
     "AND NOT EXISTS (SELECT 1 FROM thread_writes WHERE thread = ?1)"
 )
 
-COPY_CHECKPOINT: Final = (
+COPY_CHECKPOINTS: Final = (
     "INSERT INTO thread_checkpoints "
-    "(thread, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head) "
-    "SELECT ?, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head "
-    "FROM thread_checkpoints WHERE sequence = ? RETURNING sequence"
-)
-COPY_VALUES: Final = (
-    "INSERT INTO thread_values (checkpoint, channel, version, encoding, depth, content) "
-    "SELECT ?, channel, version, encoding, depth, content FROM thread_values WHERE checkpoint = ?"
+    "(thread, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head, channels, contents) "
+    "SELECT ?, graph, id, parent_id, created_at, log_position, last_node, metadata, encoding, head, channels, contents "
+    "FROM thread_checkpoints WHERE thread = ? ORDER BY sequence"
 )
 COPY_WRITES: Final = (
     "INSERT INTO thread_writes "
@@ -466,27 +455,21 @@ COPY_CHUNKS: Final = (
 )
 
 # The index is on the same expression as the condition.
-FIND_CHUNKS: Final = (
-    "SELECT c.hash, c.chunk & 4294967295 FROM json_each(?) AS wanted "
-    "CROSS JOIN thread_chunks c ON c.chunk >> 32 = ? AND c.hash = unhex(wanted.value)"
-)
+FIND_CHUNK: Final = "SELECT hash, chunk & 4294967295 FROM thread_chunks WHERE chunk >> 32 = ? AND hash = ?"
 SELECT_LAST_CHUNK: Final = (
     "SELECT coalesce(max(chunk) & 4294967295, 0) FROM thread_chunks "
     "WHERE chunk BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295"
 )
 INSERT_CHUNK: Final = "INSERT INTO thread_chunks (chunk, hash, content) VALUES ((? << 32) | ?, ?, ?)"
 SELECT_CHUNK_CONTENTS: Final = (
-    "SELECT c.content FROM json_each(?) AS wanted CROSS JOIN thread_chunks c ON c.chunk = (? << 32) | wanted.value "
+    "SELECT c.hash, c.content FROM json_each(?) AS wanted "
+    "CROSS JOIN thread_chunks c ON c.chunk = (? << 32) | wanted.value "
     "ORDER BY wanted.key"
 )
 SELECT_CHUNKS_OF: Final = "SELECT chunk & 4294967295 FROM thread_chunks WHERE chunk >> 32 = ?"
 DELETE_CHUNK: Final = "DELETE FROM thread_chunks WHERE chunk = (? << 32) | ?"
-SELECT_TREES: Final = (
-    "SELECT DISTINCT depth, content FROM ("
-    "SELECT v.depth, v.content FROM thread_checkpoints c JOIN thread_values v ON v.checkpoint = c.sequence "
-    "WHERE c.thread = ?1 AND v.depth > 0 UNION ALL "
-    "SELECT depth, content FROM thread_writes WHERE thread = ?1 AND depth > 0)"
-)
+SELECT_ALL_VALUES: Final = "SELECT channels, contents FROM thread_checkpoints WHERE thread = ?"
+SELECT_WRITTEN_TREES: Final = "SELECT DISTINCT depth, content FROM thread_writes WHERE thread = ? AND depth > 0"
 
 # -- JSON values under keys -----------------------------------------------------------------------------------------
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from rlm_memory.chunking import cut, cut_list
+from rlm_memory.chunking import cut, cut_list, marks
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.errors import InvalidInputError, StoreCorruptError
@@ -26,8 +28,78 @@ _LISTED: Final = 32
 """Lists of chunks longer than this go into chunks themselves."""
 _HASH_BYTES: Final = 16
 
+_REMEMBERED: Final = 16 << 20
+"""Of the values last put, so many bytes are kept in memory, to cut and hash of the next ones only what is new."""
+
 Stored = tuple[str, int, bytes]
 """The encoding, depth and content of a value; see the migration."""
+
+
+class Cut(NamedTuple):
+    """A value in pieces. One piece is kept where it is; else each has its hash."""
+
+    encoding: str
+    pieces: list[bytes]
+    hashes: list[bytes]
+
+
+class Remembered(NamedTuple):
+    """The value last put at a place: its pieces by `marks`, and their hashes; their numbers in an era of the thread."""
+
+    size: int = 0
+    known: Mapping[bytes, bytes] = {}
+    hashes: Mapping[bytes, bytes] = {}
+    era: int | None = None
+    numbers: Mapping[bytes, int] = {}
+
+
+Place = tuple[str, str, str]
+"""A channel of a graph of a thread."""
+
+
+class Cuts:
+    """How the values last put were cut, so that of the next ones only what is new takes time.
+
+    Safe to use from any thread. What is remembered changes no result: numbers of chunks hold in their era alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._by_place: OrderedDict[Place, Remembered] = OrderedDict()
+
+    def cut(self, place: Place, value: Encoded) -> Cut:
+        """Return a value in pieces."""
+        if len(value.content) <= _INLINE:
+            return Cut(value.encoding, [value.content], [])
+        with self._lock:
+            last = self._by_place.get(place, Remembered())
+        pieces = cut(value.content, last.known)
+        # A piece that is known is the same object, whose hash for a dict is computed once.
+        hashes = {piece: last.hashes.get(piece) or _hash(piece) for piece in pieces}
+        self._remember(place, last._replace(size=len(value.content), known=marks(pieces), hashes=hashes))
+        return Cut(value.encoding, pieces, [hashes[piece] for piece in pieces])
+
+    def numbers(self, place: Place, era: int) -> Mapping[bytes, int]:
+        """Return the numbers of the chunks of the value last put at a place, by their hashes."""
+        with self._lock:
+            last = self._by_place.get(place, Remembered())
+        return last.numbers if last.era == era else {}
+
+    def note_numbers(self, place: Place, era: int, numbers: Mapping[bytes, int]) -> None:
+        """Remember numbers that are committed."""
+        with self._lock:
+            if (last := self._by_place.get(place)) is not None:
+                self._by_place[place] = last._replace(era=era, numbers=numbers)
+
+    def _remember(self, place: Place, value: Remembered) -> None:
+        with self._lock:
+            self._bytes -= self._by_place.pop(place, Remembered()).size
+            if value.size <= _REMEMBERED:
+                self._by_place[place] = value
+                self._bytes += value.size
+            while self._bytes > _REMEMBERED:
+                self._bytes -= self._by_place.popitem(last=False)[1].size
 
 
 class SQLiteThreads:
@@ -37,18 +109,21 @@ class SQLiteThreads:
         self._database = database
         self._namespace = namespace
         self._kind = kind
+        self._cuts = Cuts()
 
     def _thread(self, connection: apsw.Connection, thread_id: str) -> int | None:
         row = row_of(connection, statements.SELECT_THREAD, (self._kind, thread_id, self._namespace))
         return None if row is None else int(row[0])
 
-    def _own_thread(self, connection: apsw.Connection, thread_id: str) -> int:
-        """Return the number of a thread, making it if it is new."""
-        if (thread := self._thread(connection, thread_id)) is not None:
-            return thread
-        row = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
-        number = (row or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,)))[0]
-        return int(row_of(connection, statements.INSERT_THREAD, (number, self._kind, thread_id))[0])
+    def _own_thread(self, connection: apsw.Connection, thread_id: str) -> tuple[int, int]:
+        """Return the number of a thread and its era, making it if it is new."""
+        row = row_of(connection, statements.SELECT_THREAD, (self._kind, thread_id, self._namespace))
+        if row is None:
+            own = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
+            number = (own or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,)))[0]
+            row = row_of(connection, statements.INSERT_THREAD, (number, self._kind, thread_id))
+        thread, era = row
+        return thread, era
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -60,58 +135,60 @@ class SQLiteThreads:
         at_ms: int,
     ) -> None:
         metadata = json.dumps(checkpoint.metadata, separators=(",", ":"))
-        pieces = {channel: _pieces(value) for channel, value in checkpoint.values.items()}
-        with self._database.transaction() as connection:
-            thread = self._own_thread(connection, checkpoint.thread_id)
-            place = (thread, checkpoint.graph, checkpoint.id)
-            head = checkpoint.head
-            then = row_of(connection, statements.SELECT_MOMENT, (self._namespace,))
-            values = (*place, checkpoint.parent_id, at_ms, metadata, head.encoding, head.content, *then)
-            (sequence,) = row_of(connection, statements.PUT_CHECKPOINT, values)
-            connection.execute(statements.DELETE_VALUES, (sequence,))
-            pieces.update(self._new_after_all(connection, sequence, thread, checkpoint, kept, encode))
-            rows = [
-                (
-                    sequence,
-                    channel,
-                    checkpoint.versions.get(channel, kept.get(channel)),
-                    *_store(connection, thread, *value),
-                )
-                for channel, value in pieces.items()
-            ]
-            connection.executemany(statements.PUT_VALUE, rows)
+        thread_id, graph, head = checkpoint.thread_id, checkpoint.graph, checkpoint.head
 
-    @staticmethod
-    def _new_after_all(
-        connection: apsw.Connection,
-        sequence: int,
-        thread: int,
-        checkpoint: ThreadCheckpoint,
-        kept: Mapping[str, Version],
-        encode: Callable[[str], Encoded],
-    ) -> dict[str, tuple[str, list[bytes]]]:
-        """Take over what the parent has of these channels; return the pieces of those it has not, or not any more."""
-        missing = dict.fromkeys(kept)
-        if kept and checkpoint.parent_id is not None:
-            values = (sequence, thread, checkpoint.graph, checkpoint.parent_id, json.dumps(kept))
-            for (channel,) in rows_of(connection, statements.KEEP_VALUES, values):
-                del missing[channel]
-        return {channel: _pieces(encode(channel)) for channel in missing}
+        def cut_at(channel: str, value: Encoded) -> tuple[Place, Cut]:
+            place = (thread_id, graph, channel)
+            return place, self._cuts.cut(place, value)
+
+        cuts = {channel: cut_at(channel, value) for channel, value in checkpoint.values.items()}
+        numbered: dict[Place, dict[bytes, int]] = {}
+        inner = self._database.in_transaction
+        with self._database.transaction() as connection:
+            thread, era = self._own_thread(connection, thread_id)
+            values: list[Valued] = []
+            if kept:
+                values = _kept_values(connection, thread, checkpoint, kept)
+                for channel in kept.keys() - {value.channel for value in values}:
+                    cuts[channel] = cut_at(channel, encode(channel))
+            for channel, (place, value) in cuts.items():
+                numbered[place] = {}
+                stored = _store(connection, thread, value, self._cuts.numbers(place, era), numbered[place])
+                values.append(Valued(channel, checkpoint.versions.get(channel, kept.get(channel)), *stored))
+            then = row_of(connection, statements.SELECT_MOMENT, (self._namespace,))
+            own = (thread, graph, checkpoint.id)
+            state = (metadata, head.encoding, head.content)
+            row = _row_of_values(values)
+            connection.execute(statements.PUT_CHECKPOINT, (*own, checkpoint.parent_id, at_ms, *state, *then, *row))
+            if not connection.changes():
+                connection.execute(statements.REPLACE_CHECKPOINT, (checkpoint.parent_id, *state, *row, *own))
+                _sweep(connection, thread)
+        if not inner:  # where it is, the transaction around may still be rolled back
+            for place, numbers in numbered.items():
+                self._cuts.note_numbers(place, era, numbers)
 
     def put_writes(
         self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool
     ) -> None:
-        pieces = [_pieces(write.value, _INLINE_WRITE) for write in writes]
+        cuts = [(write, _cut_of(write.value)) for write in writes]
         with self._database.transaction() as connection:
-            thread = self._own_thread(connection, thread_id)
+            thread, _ = self._own_thread(connection, thread_id)
+            place = (thread, graph, checkpoint_id)
+            known: dict[tuple[str, int], int] = {}
+            if replace or any(value.hashes for _, value in cuts):  # else nothing can be left over
+                known = {(task, at): depth for task, at, depth in rows_of(connection, statements.SELECT_WRITTEN, place)}
+            if not replace:
+                cuts = [(write, value) for write, value in cuts if (write.task_id, write.place) not in known]
             rows = [
                 (
-                    thread, graph, checkpoint_id, write.task_id, write.place, write.task_path, write.channel,
-                    *_store(connection, thread, *value),
+                    *place, write.task_id, write.place, write.task_path, write.channel,
+                    *_store(connection, thread, value, {}, {}),
                 )
-                for write, value in zip(writes, pieces, strict=True)
+                for write, value in cuts
             ]  # fmt: skip
             connection.executemany(statements.REPLACE_WRITE if replace else statements.PUT_WRITE_ONCE, rows)
+            if replace and any(known.get((write.task_id, write.place)) for write, _ in cuts):
+                _sweep(connection, thread)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -182,7 +259,7 @@ class SQLiteThreads:
                 id=id,
                 parent_id=parent_id,
                 metadata=json.loads(metadata),
-                channels=frozenset(json.loads(channels)),
+                channels=frozenset(channel for channel, *_ in json.loads(channels)),
             )
             for sequence, graph, id, parent_id, metadata, channels in rows
         ]
@@ -238,12 +315,8 @@ class SQLiteThreads:
                     f"There is a thread {target_id!r} already, and its checkpoints would be mixed with those of "
                     f"{source_id!r}; delete it first, or copy to another id."
                 )
-            target = self._own_thread(connection, target_id)
-            for (sequence,) in rows_of(
-                connection, statements.FIND_IN_THREAD, (source, None, None, None, None, True, None, -1)
-            )[::-1]:
-                (copy,) = row_of(connection, statements.COPY_CHECKPOINT, (target, sequence))
-                connection.execute(statements.COPY_VALUES, (copy, sequence))
+            target, _ = self._own_thread(connection, target_id)
+            connection.execute(statements.COPY_CHECKPOINTS, (target, source))
             connection.execute(statements.COPY_WRITES, (target, source))
             connection.execute(statements.COPY_CHUNKS, (target, source))
 
@@ -262,12 +335,12 @@ def _load(connection: apsw.Connection, sequence: int) -> ThreadCheckpoint | None
     row = row_of(connection, statements.SELECT_CHECKPOINT, (sequence,))
     if row is None:
         return None
-    _, thread, thread_id, graph, id, parent_id, created_at, metadata, encoding, head = row
+    _, thread, thread_id, graph, id, parent_id, created_at, metadata, encoding, head, *valued = row
     values: dict[str, Encoded] = {}
     versions: dict[str, Version] = {}
-    for channel, version, *stored in rows_of(connection, statements.SELECT_VALUES, (sequence,)):
-        values[channel] = _value(connection, thread, *stored)
-        versions[channel] = version
+    for value in _values_of_row(*valued):
+        values[value.channel] = _value(connection, thread, value.encoding, value.depth, value.content)
+        versions[value.channel] = value.version
     writes = tuple(
         ThreadWrite(
             task_id=task_id,
@@ -298,32 +371,104 @@ def _load(connection: apsw.Connection, sequence: int) -> ThreadCheckpoint | None
 # -- values -------------------------------------------------------------------------------------------------------
 
 
-def _pieces(value: Encoded, inline: int = _INLINE) -> tuple[str, list[bytes]]:
-    """Return a value with its content cut; one piece is kept where it is. Done before a transaction begins."""
-    return value.encoding, [value.content] if len(value.content) <= inline else cut(value.content)
+class Valued(NamedTuple):
+    """A value of a channel at a checkpoint, as it is stored."""
+
+    channel: str
+    version: Version
+    encoding: str
+    depth: int
+    content: bytes
 
 
-def _store(connection: apsw.Connection, thread: int, encoding: str, pieces: list[bytes]) -> Stored:
-    """Store the pieces of a value that the thread does not have yet; return what stands for the value."""
-    if len(pieces) == 1:
-        return encoding, 0, pieces[0]
-    depth, numbers = 1, _store_chunks(connection, thread, pieces)
+def _row_of_values(values: Sequence[Valued]) -> tuple[str, bytes]:
+    """Return the two columns that hold the values of a checkpoint."""
+    channels = [(*value[:4], len(value.content)) for value in values]
+    return json.dumps(channels, separators=(",", ":")), b"".join([value.content for value in values])
+
+
+def _values_of_row(channels: str, contents: bytes) -> list[Valued]:
+    """Return the values of a checkpoint, from its two columns."""
+    values, start = [], 0
+    try:
+        for channel, version, encoding, depth, length in json.loads(channels):
+            values.append(Valued(channel, version, encoding, depth, contents[start : start + length]))
+            start += length
+    except (TypeError, ValueError) as error:
+        raise StoreCorruptError(
+            f"The list of values of a checkpoint is damaged ({error}); see Memory.check()."
+        ) from error
+    if start != len(contents):
+        raise StoreCorruptError("The values of a checkpoint are not as long as they were; see Memory.check().")
+    return values
+
+
+def _kept_values(
+    connection: apsw.Connection, thread: int, checkpoint: ThreadCheckpoint, kept: Mapping[str, Version]
+) -> list[Valued]:
+    """Return those of the parent's values that have the versions of `kept`."""
+    place = (thread, checkpoint.graph, checkpoint.parent_id)
+    row = row_of(connection, statements.SELECT_VALUES, place)
+    if row is None:
+        return []
+    return [
+        value
+        for value in _values_of_row(*row)
+        if value.channel in kept
+        and type(value.version) is type(kept[value.channel])
+        and value.version == kept[value.channel]
+    ]
+
+
+def _cut_of(write: Encoded) -> Cut:
+    """Return the value of a write in pieces."""
+    if len(write.content) <= _INLINE_WRITE:
+        return Cut(write.encoding, [write.content], [])
+    pieces = cut(write.content)
+    return Cut(write.encoding, pieces, [_hash(piece) for piece in pieces])
+
+
+def _store(
+    connection: apsw.Connection, thread: int, value: Cut, known: Mapping[bytes, int], numbered: dict[bytes, int]
+) -> Stored:
+    """Store the pieces of a value that the thread does not have yet; return what stands for the value.
+
+    `known` are numbers of chunks that are there, by their hashes; to `numbered` all those are added that it has.
+    """
+    if len(value.pieces) == 1:
+        return value.encoding, 0, value.pieces[0]
+    depth, numbers = 1, _store_chunks(connection, thread, value.pieces, value.hashes, known, numbered)
     while len(numbers) > _LISTED:
         depth += 1
-        numbers = _store_chunks(connection, thread, [part.tobytes() for part in cut_list(numbers)])
-    return encoding, depth, numbers.tobytes()
+        lists = [part.tobytes() for part in cut_list(numbers)]
+        numbers = _store_chunks(connection, thread, lists, [_hash(part) for part in lists], known, numbered)
+    return value.encoding, depth, numbers.tobytes()
 
 
-def _store_chunks(connection: apsw.Connection, thread: int, contents: list[bytes]) -> NDArray[np.uint32]:
+def _store_chunks(
+    connection: apsw.Connection,
+    thread: int,
+    contents: list[bytes],
+    hashes: list[bytes],
+    known: Mapping[bytes, int],
+    numbered: dict[bytes, int],
+) -> NDArray[np.uint32]:
     """Return the numbers of chunks with these contents, adding those that are new."""
-    hashes = [_hash(content) for content in contents]
-    known = dict(rows_of(connection, statements.FIND_CHUNKS, (json.dumps([h.hex() for h in hashes]), thread)))
-    new = {h: content for h, content in zip(hashes, contents, strict=True) if h not in known}
-    if new:
-        (last,) = row_of(connection, statements.SELECT_LAST_CHUNK, (thread,))
-        known.update({h: last + i for i, h in enumerate(new, 1)})
-        connection.executemany(statements.INSERT_CHUNK, [(thread, known[h], h, content) for h, content in new.items()])
-    return np.array([known[h] for h in hashes], dtype="<u4")
+    unknown = {}
+    for hashed, content in zip(hashes, contents, strict=True):
+        if (number := known.get(hashed)) is None:
+            unknown[hashed] = content
+        else:
+            numbered[hashed] = number
+    if unknown:
+        asked = [(thread, hashed) for hashed in unknown]
+        numbered.update(connection.executemany(statements.FIND_CHUNK, asked))
+        if new := [hashed for hashed in unknown if hashed not in numbered]:
+            (last,) = row_of(connection, statements.SELECT_LAST_CHUNK, (thread,))
+            numbered.update({hashed: last + i for i, hashed in enumerate(new, 1)})
+            rows = [(thread, numbered[hashed], hashed, unknown[hashed]) for hashed in new]
+            connection.executemany(statements.INSERT_CHUNK, rows)
+    return np.array([numbered[hashed] for hashed in hashes], dtype="<u4")
 
 
 def _hash(content: bytes) -> bytes:
@@ -342,14 +487,19 @@ def _contents(connection: apsw.Connection, thread: int, listed: bytes) -> list[b
     rows = rows_of(connection, statements.SELECT_CHUNK_CONTENTS, (json.dumps(numbers), thread))
     if len(rows) != len(numbers):
         raise StoreCorruptError("A value of a thread lacks a part of its content; see Memory.check().")
-    return [content for (content,) in rows]
+    if any(_hash(content) != hashed for hashed, content in rows):
+        raise StoreCorruptError("A part of a value of a thread is not what was stored; see Memory.check().")
+    return [content for _, content in rows]
 
 
 def _reached(connection: apsw.Connection, thread: int) -> set[int]:
     """Return the numbers of all chunks of a thread that a value has in it."""
     reached: set[int] = set()
     lists: dict[int, set[int]] = {}  # the lists of chunks to look into, by how deep they are
-    for depth, content in rows_of(connection, statements.SELECT_TREES, (thread,)):
+    trees: set[tuple[int, bytes]] = set(rows_of(connection, statements.SELECT_WRITTEN_TREES, (thread,)))
+    for row in rows_of(connection, statements.SELECT_ALL_VALUES, (thread,)):
+        trees.update((value.depth, value.content) for value in _values_of_row(*row) if value.depth)
+    for depth, content in trees:
         numbers = np.frombuffer(content, dtype="<u4").tolist()
         reached.update(numbers)
         lists.setdefault(depth - 1, set()).update(numbers)
@@ -366,6 +516,7 @@ def _sweep(connection: apsw.Connection, thread: int) -> None:
     reached = _reached(connection, thread)
     numbers = [number for (number,) in rows_of(connection, statements.SELECT_CHUNKS_OF, (thread,))]
     connection.executemany(statements.DELETE_CHUNK, [(thread, number) for number in numbers if number not in reached])
+    connection.execute(statements.CHANGE_ERA, (thread,))
 
 
 def thread_problems(connection: apsw.Connection) -> Iterator[Problem]:
@@ -379,8 +530,8 @@ def thread_problems(connection: apsw.Connection) -> Iterator[Problem]:
                 yield Problem(where, f"chunk {number} is not the one that was stored")
         try:
             reached = _reached(connection, thread)
-        except StoreCorruptError:
-            yield Problem(where, "a list of chunks is not there")
+        except StoreCorruptError as error:
+            yield Problem(where, f"a list of chunks is damaged or not there: {error}")
             continue
         stored = {number for (number,) in rows_of(connection, statements.SELECT_CHUNKS_OF, (thread,))}
         if missing := reached - stored:
@@ -390,7 +541,10 @@ def thread_problems(connection: apsw.Connection) -> Iterator[Problem]:
     unowned = "SELECT DISTINCT chunk >> 32 FROM thread_chunks WHERE chunk >> 32 NOT IN (SELECT thread FROM threads)"
     for (thread,) in connection.execute(unowned):
         yield Problem("thread_chunks", f"there are chunks of thread number {thread}, which is not there")
-    for table in ("thread_checkpoints", "key_values"):
-        column = "metadata" if table == "thread_checkpoints" else "value"
+    for table, column in (
+        ("thread_checkpoints", "metadata"),
+        ("thread_checkpoints", "channels"),
+        ("key_values", "value"),
+    ):
         for (row,) in connection.execute(f"SELECT rowid FROM {table} WHERE NOT json_valid({column})"):
             yield Problem(table, f"row {row} is not JSON")

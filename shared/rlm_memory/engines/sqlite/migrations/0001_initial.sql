@@ -227,6 +227,7 @@ CREATE TABLE threads (
     namespace INTEGER NOT NULL REFERENCES namespaces (number),
     kind TEXT NOT NULL,                  -- whose threads these are; two frameworks may use the same id
     id TEXT NOT NULL,
+    era INTEGER NOT NULL DEFAULT (random()),  -- another one once chunks were deleted, whose numbers may be given again
     UNIQUE (namespace, kind, id)
 ) STRICT;
 
@@ -243,6 +244,11 @@ CREATE TABLE thread_checkpoints (
     metadata TEXT NOT NULL,
     encoding TEXT NOT NULL,
     head BLOB NOT NULL,                  -- all but the values of its channels
+    -- [channel, version, encoding, depth, length] of each value. They lie in `contents` one after the other. Depth 0: as
+    -- it is. Else it lists chunks that hold lists of chunks … that hold, so many levels down, the pieces of the value.
+    -- A row a value was measured too: a put took a fifth longer, for it wrote to three b-trees more.
+    channels TEXT NOT NULL,
+    contents BLOB NOT NULL,
     UNIQUE (thread, graph, id)
 ) STRICT;
 
@@ -250,21 +256,9 @@ CREATE INDEX thread_checkpoints_in_order ON thread_checkpoints (thread, graph, s
 CREATE INDEX thread_checkpoints_by_run ON thread_checkpoints (json_extract(metadata, '$.run_id'))
 WHERE json_extract(metadata, '$.run_id') IS NOT NULL;
 
--- The values of the channels at a checkpoint.
-CREATE TABLE thread_values (
-    stored INTEGER PRIMARY KEY,          -- rows of this size are faster to append than to sort into a key
-    checkpoint INTEGER NOT NULL REFERENCES thread_checkpoints (sequence) ON DELETE CASCADE,
-    channel TEXT NOT NULL,
-    version ANY,
-    encoding TEXT NOT NULL,
-    depth INTEGER NOT NULL,              -- 0: `content` is the value. Else it lists chunks that hold lists of chunks …
-    content BLOB NOT NULL,               -- … that hold, so many levels down, the pieces of the value.
-    UNIQUE (checkpoint, channel)
-) STRICT;
-
 -- What tasks wrote that ran from a checkpoint; it may get here before the checkpoint itself.
 CREATE TABLE thread_writes (
-    stored INTEGER PRIMARY KEY,
+    stored INTEGER PRIMARY KEY,          -- rows of this size are faster to append than to sort into a key
     thread INTEGER NOT NULL REFERENCES threads (thread),
     graph TEXT NOT NULL,
     checkpoint_id TEXT NOT NULL,
@@ -273,7 +267,7 @@ CREATE TABLE thread_writes (
     task_path TEXT NOT NULL,
     channel TEXT NOT NULL,
     encoding TEXT NOT NULL,
-    depth INTEGER NOT NULL,
+    depth INTEGER NOT NULL,              -- as of a value of a checkpoint
     content BLOB NOT NULL,
     UNIQUE (thread, graph, checkpoint_id, task_id, place)
 ) STRICT;
