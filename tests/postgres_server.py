@@ -81,14 +81,23 @@ def emptied(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        tables = [
-            name
-            for (name,) in connection.execute(
-                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
-            )
-        ]
-        deletes = ["SET session_replication_role = replica", "DROP TABLE IF EXISTS rlm_node_vectors"]  # no triggers
-        deletes += [f"DELETE FROM {name}" for name in tables if name not in ("rlm_meta", "rlm_node_vectors")]
-        if tables:
-            deletes.append("DELETE FROM rlm_meta WHERE key NOT IN ('schema_version', 'partitions')")
-        connection.execute("; ".join(deletes))
+        connection.execute(_EMPTY)
+
+
+# Without triggers: the promotion log lets nothing be deleted.
+_EMPTY = """
+DO $$
+DECLARE name text;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    DROP TABLE IF EXISTS rlm_node_vectors;
+    FOR name IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace LOOP
+        IF name = 'rlm_meta' THEN
+            DELETE FROM rlm_meta WHERE key NOT IN ('schema_version', 'partitions');
+        ELSE
+            EXECUTE format('DELETE FROM %I', name);
+        END IF;
+    END LOOP;
+END
+$$
+"""
