@@ -23,6 +23,8 @@ class KeyValues:
     """
 
     def __init__(self, engine: Engine, collection: str) -> None:
+        if not isinstance(collection, str) or collection.encode("utf-8", "ignore").decode() != collection:
+            raise InvalidInputError(f"{collection!r} cannot name a collection; expected a str of valid Unicode text.")
         self._store = engine.key_values
         self.collection = collection
 

@@ -124,9 +124,7 @@ class Database:
         with self.translated(), self._writing(wait) as connection:
             if self.read_only:
                 raise apsw.ReadOnlyError("read only")
-            if durable is not self._durable:
-                connection.pragma("synchronous", "FULL" if durable else "NORMAL")
-                self._durable = durable
+            connection.pragma("synchronous", "FULL" if durable else "NORMAL")
             self._begin(connection, wait)
             self._local.writing = True
             try:
