@@ -528,6 +528,10 @@ DELETE_CHECKPOINTS: Final = "DELETE FROM rlm_thread_checkpoints WHERE namespace 
 DELETE_WRITES: Final = "DELETE FROM rlm_thread_writes WHERE namespace = %s AND thread = %s"
 DELETE_ALL_CHUNKS: Final = "DELETE FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
 DELETE_THREAD: Final = "DELETE FROM rlm_threads WHERE namespace = %s AND thread = %s"
+HAS_LARGE_WRITES: Final = (
+    "SELECT EXISTS (SELECT 1 FROM rlm_thread_writes WHERE namespace = %s AND thread = %s AND graph_key = %s "
+    "AND checkpoint_key = %s AND depth > 0)"
+)
 HAS_WRITES: Final = "SELECT EXISTS (SELECT 1 FROM rlm_thread_writes WHERE namespace = %s AND thread = %s)"
 
 COPY_CHECKPOINTS: Final = (

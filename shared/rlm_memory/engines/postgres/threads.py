@@ -127,10 +127,11 @@ class PostgresThreads:
                 for write, value in zip(writes, pieces, strict=True)
             ]  # fmt: skip
             new = chunks.flush()
+            replaced = replace and row_of(connection, statements.HAS_LARGE_WRITES, place)[0]
             cursor = connection.cursor()
             cursor.executemany(statements.REPLACE_WRITE if replace else statements.PUT_WRITE_ONCE, rows)
             # What was replaced, or was there already, leaves pieces behind that only a look at all values can tell.
-            if replace or (new and cursor.rowcount < len(rows)):
+            if replaced or (new and cursor.rowcount < len(rows)):
                 chunks.sweep()
 
     # -- reading ------------------------------------------------------------------------------------------------
