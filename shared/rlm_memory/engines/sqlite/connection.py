@@ -124,7 +124,9 @@ class Database:
         with self.translated(), self._writing(wait) as connection:
             if self.read_only:
                 raise apsw.ReadOnlyError("read only")
-            connection.pragma("synchronous", "FULL" if durable else "NORMAL")
+            if durable is not self._durable:
+                connection.pragma("synchronous", "FULL" if durable else "NORMAL")
+                self._durable = durable
             self._begin(connection, wait)
             self._local.writing = True
             try:
