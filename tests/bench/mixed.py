@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import queue
 import random
 import tempfile
 import threading
@@ -125,7 +126,13 @@ def mixed(path: Path, *, processes: int, threads: int, seconds: float) -> dict[s
     running = [spawn.Process(target=work, args=(str(path), p, threads, seconds, answers)) for p in range(processes)]
     for process in running:
         process.start()
-    told = [answers.get(timeout=seconds + 120) for _ in running]
+    told: list[Any] = []
+    while len(told) < len(running):
+        try:
+            told.append(answers.get(timeout=1))
+        except queue.Empty:  # a process that died says nothing more
+            codes = [process.exitcode for process in running]
+            assert not any(codes), f"exit codes {codes}"
     for process in running:
         process.join()
     errors = [error for *_, some in told for error in some]
