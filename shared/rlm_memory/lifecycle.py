@@ -418,6 +418,7 @@ class Lifecycle:
 
     def learn(self) -> int:
         """Let outcomes change the confidence of the nodes they were attached to, each once; return how many did."""
+        self.write_down()
         with self._engine.transaction():
             outcomes = self._ledger.unlearned()
             confidences = {node.id: node.confidence for node in self._engine.get([id for _, id, _ in outcomes])}

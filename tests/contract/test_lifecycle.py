@@ -925,6 +925,15 @@ def test_an_outcome_that_is_corrected_after_it_was_learned_is_learned_anew(fille
     assert filled.get("cy")[0].confidence == 0.8
 
 
+def test_an_outcome_that_was_only_just_reported_is_learned(filled: Memory):
+    """`learn` did not see what `record_outcome` had reported until something else wrote it down."""
+    session = filled.session("s1")
+    session.record_access("ada", run_id="r1")
+    session.record_outcome(True, run_id="r1")
+    assert filled.learn() == 1
+    assert filled.get("ada")[0].confidence == 1.0
+
+
 def test_learning_does_not_hide_how_long_a_memory_was_unused(open_memory: Any, clock: SettableClock):
     memory = open_memory(policy=PromotionPolicy(decay_per_day=0.5, success_step=0.5))
     memory.add("one", ids=["a"], confidence=0.5)
