@@ -5,9 +5,10 @@
 Each process opens the store and searches with `session=`, tells the outcomes of its runs, and now and then ends the
 session or reads what it has accessed, while the accesses are written down in the background. It says on a pipe what it
 has reported once the call has returned, and only then goes on, until it is killed. Then the next one goes on, with the
-same sessions and the same file. In the end the store is opened again: every access and every outcome that was
-acknowledged is there exactly once, no report is there twice, and `check` is clean. Exits with a traceback when that is
-not so. Needs fork().
+same sessions and the same file. Beside them lives a process that now and then writes down what it finds reported, also
+in the middle of their lines. In the end the store is opened again: every access and every outcome that was acknowledged
+is there exactly once, no report is there twice, and `check` is clean. Exits with a traceback when that is not so. Needs
+fork().
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import random
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +37,7 @@ SESSIONS: Final = ("morning", "noon", "evening")
 FOUND: Final = 3
 LIVES: Final = (0.02, 0.6)
 """Seconds after which a process is dead at the latest: before anything is written down, or after several times."""
+TAKEN_IN_EVERY: Final = 0.05
 
 
 class Use(NamedTuple):
@@ -104,6 +108,27 @@ def report(path: Path, process: str, seed: int, say: Callable[[Any], None]) -> N
                 memory.accesses("n1")
 
 
+def take_in(path: Path) -> None:
+    """Write down what others report, until killed."""
+    memory = Memory.open(path, embedder=None)
+    while True:
+        memory.sessions()
+        time.sleep(TAKEN_IN_EVERY)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[Path], None], path: Path) -> Iterator[None]:
+    """Have a process do this work meanwhile."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=(path,), daemon=True)
+    process.start()
+    try:
+        yield
+        assert process.is_alive(), "the process beside failed; its error is above"
+    finally:
+        process.kill()
+        process.join()
+
+
 # -- the process that kills -----------------------------------------------------------------------------------------
 
 
@@ -160,12 +185,13 @@ def kill(folder: Path, kills: int, seed: int) -> dict[str, int]:
     fill(path)
     said: list[Any] = []
     queued = 0
-    for number in range(kills):
-        life = chance.choice(LIVES) * chance.random()
-        said += live_and_die(life, partial(report, path, f"p{number}", chance.randrange(1 << 30)))[1:]
-        queued += any("-accesses-" in entry.name for entry in folder.iterdir())
-        if number % 20 == 19:
-            expect_every_report(path, said)
+    with beside(take_in, path):
+        for number in range(kills):
+            life = chance.choice(LIVES) * chance.random()
+            said += live_and_die(life, partial(report, path, f"p{number}", chance.randrange(1 << 30)))[1:]
+            queued += any("-accesses-" in entry.name for entry in folder.iterdir())
+            if number % 20 == 19:
+                expect_every_report(path, said)
     accesses, outcomes = expect_every_report(path, said)
     left = [entry.name for entry in folder.iterdir() if "-accesses-" in entry.name]
     assert not left, f"left beside the store: {left}"
