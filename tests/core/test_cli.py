@@ -24,6 +24,7 @@ PARAGRAPHS = "The heron stands in the river.\n\nA fox crosses the frozen lake.\n
 
 COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "backup", "export", "import"]
 COMMANDS += ["reembed", "compact", "delete"]
+COMMANDS += ["log", "explain", "promote", "pin", "unpin", "restore", "sweep", "sessions", "checkpoints"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import version
 from itertools import islice
@@ -19,13 +19,14 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from rlm_memory.cli import PIPE_CLOSED, checkpoints, output
+from rlm_memory.cli import PIPE_CLOSED, checkpoints, lifecycle, output
 from rlm_memory.cli import demo as demonstration
 from rlm_memory.cli.files import read_text, store_text
 from rlm_memory.cli.passages import split_text
 from rlm_memory.embedding import resolve_embedder
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError
 from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
+from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
 
 UsageError: Any = typer.BadParameter.__bases__[0]
@@ -42,11 +43,17 @@ class Options:
     location: str | None
     namespace: str
     embedder: str | None
+    policy: PromotionPolicy
     json: bool
 
     def open(self, *, read_only: bool = False) -> Memory:
         """Return the store, for a command that embeds nothing."""
-        return Memory.open(self.location, embedder=None, namespace=self.namespace, read_only=read_only)
+        return self._open(self.location, None, read_only=read_only)
+
+    def open_existing(self) -> Memory:
+        """Return the store for writing, for a command to which one that was made just now would be of no use."""
+        self.open(read_only=True).close()
+        return self.open()
 
     def open_to_embed(self, *, read_only: bool = False) -> Memory:
         """Return the store with the embedder that the command line names, else with that of the store's vectors."""
@@ -54,11 +61,21 @@ class Options:
         if embedder is None:
             with self.open(read_only=read_only) as memory:
                 embedder = _own_embedder(memory)
+        return self._open(self.location, None if embedder == NO_EMBEDDER else embedder, read_only=read_only)
+
+    def open_at(self, location: str, *, embedder: str) -> Memory:
+        """Return the store at a place of the command's own."""
+        return self._open(location, embedder, read_only=False)
+
+    def _open(self, location: str | None, embedder: str | None, *, read_only: bool) -> Memory:
         return Memory.open(
-            self.location,
-            embedder=None if embedder == NO_EMBEDDER else embedder,
+            location,
+            embedder=embedder,
             namespace=self.namespace,
+            policy=self.policy,
             read_only=read_only,
+            # a store does not keep its application's policy, and nobody asked this command to archive by another
+            sweep=False,
         )
 
 
@@ -87,7 +104,7 @@ class _Commands(TyperGroup):
             name, equals, _ = argument.partition("=")
             if argument == "--":
                 rest += [argument, *remaining]
-            elif name in {"--db", "--namespace", "--embedder"}:
+            elif name in {"--db", "--namespace", "--embedder", "--policy"}:
                 first += [argument] if equals else [argument, *islice(remaining, 1)]
             elif argument == "--json":
                 first.append(argument)
@@ -114,6 +131,7 @@ def command() -> Any:
 
 app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(checkpoints.app, name="checkpoints")
+app.add_typer(lifecycle.app)
 
 _Name = TypeVar("_Name", bound=str)
 _Where: TypeAlias = Annotated[
@@ -138,18 +156,26 @@ def options(
             help="openai:MODEL, model2vec:MODEL, wordllama, or none for keywords alone; by default the store's own.",
         ),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            envvar="RLM_MEMORY_POLICY",
+            help="""Your application's numbers for the rules of tiers, such as '{"archive_after_days": 30}'.""",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one a line.")] = False,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Long-term memory for agents in one SQLite file.
 
-    --db, --namespace, --embedder and --json may stand before a command or after it.
+    --db, --namespace, --embedder, --policy and --json may stand before a command or after it.
     """
     if show_version:
         print(version("rlm-memory"))
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
-    ctx.obj = Options(db, namespace, embedder, as_json)
+    ctx.obj = Options(db, namespace, embedder, _policy(policy), as_json)
 
 
 @app.command()
@@ -160,7 +186,7 @@ def demo(ctx: typer.Context) -> None:
     """
     opts: Options = ctx.obj
     location = opts.location or str(Path(tempfile.mkdtemp(prefix="rlm-memory-demo-"), "memory.db"))
-    with Memory.open(location, embedder=opts.embedder or "wordllama", namespace=opts.namespace) as memory:
+    with opts.open_at(location, embedder=opts.embedder or "wordllama") as memory:
         demonstration.run(memory, location=location, program=_program(), as_json=opts.json)
 
 
@@ -444,6 +470,24 @@ def _filter(text: str | None) -> dict[str, Any] | None:
     if not isinstance(condition, dict):
         raise InvalidInputError(f"--where must be a JSON object, got {text}.")
     return condition
+
+
+def _policy(text: str | None) -> PromotionPolicy:
+    """Return the policy with these numbers, the documented ones where it names none."""
+    source = "--policy (or RLM_MEMORY_POLICY)"
+    try:
+        numbers = {} if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{source} is not JSON: {error}.") from error
+    if not isinstance(numbers, dict):
+        raise InvalidInputError(f"{source} must be a JSON object, got {text}.")
+    known = [each.name for each in fields(PromotionPolicy)]
+    if unknown := [name for name in numbers if name not in known]:
+        raise InvalidInputError(f"{source} has no number {unknown[0]!r}; expected some of {', '.join(known)}.")
+    try:
+        return PromotionPolicy(**numbers)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{source} cannot be used. {error}") from error
 
 
 def _done(opts: Options, message: str, **document: object) -> None:
