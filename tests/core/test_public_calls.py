@@ -172,3 +172,24 @@ def test_no_method_shows_or_changes_what_another_namespace_keeps(tmp_path: Path)
             assert mine.get("shared") == []
         assert kept(theirs, tmp_path / "after.jsonl") == before
         assert theirs.check()
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("multi-agent", "agent"), ("a-b", "ab"), ("a'b", "ab"), ("memory:safe", "safe"), ('say "hi', "hi"),
+        ("(python", "python"), ("AND", "and"), ("python 3.12.1", "version"), ("38.101", "number"),
+        ("-38.101", "number"), ("01. Intro.mp3", "intro"), ('"--error-on-warnings"', "flag"),
+    ],
+)  # fmt: skip
+def test_syntax_of_a_query_language_is_words(query: str, found: str) -> None:
+    """B001 B003 B029 B033 B036"""
+    texts = {
+        "agent": "multi agent systems", "ab": "a b", "safe": "memory safe", "hi": "say hi", "python": "python snake",
+        "and": "this AND that", "version": "python 3.12.1", "number": "standard 38.101", "intro": "01. Intro.mp3",
+        "flag": "run with --error-on-warnings",
+    }  # fmt: skip
+    with Memory.open(":memory:", embedder=None, stop_words=None) as memory:
+        memory.add(list(texts.values()), ids=list(texts))
+        assert memory.search(query, k=1)[0].id == found
+        assert memory.search(query, k=1)[0].keyword

@@ -24,7 +24,6 @@ def test_processes_with_threads_wait_for_each_other_and_lose_nothing() -> None:
 
 
 async def test_calls_that_are_cancelled_in_the_middle_are_whole_or_not_there(store_path: Path) -> None:
-    """B053"""
     chance = random.Random(3)
     async with await AsyncMemory.open(store_path, embedder=WordEmbedder(16)) as memory:
         await memory.add("kept", ids=["kept"])
