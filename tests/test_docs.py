@@ -1,0 +1,112 @@
+"""The pages keep their word: their programs run, their links lead somewhere, their tables are complete."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from checkpoints.table import markdown
+from rlm_memory import PromotionPolicy, errors
+from rlm_memory.checkpoints import errors as checkpoint_errors
+from rlm_memory.filters import Operator
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+if not PAGES:
+    pytest.skip("the pages are in the checkout alone", allow_module_level=True)
+NEEDS = {"langchain_rlm": ("langchain_core", "langchain"), "llamaindex_rlm": ("llama_index.core", "llamaindex")}
+
+
+def text(page: str) -> str:
+    return (ROOT / "docs" / page).read_text("utf-8")
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them: small letters, no punctuation, dashes for blanks."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem} {number}")
+    for page in PAGES
+    for number, program in enumerate(
+        re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL), start=1
+    )
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_of_a_page_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (module, extra) in NEEDS.items():
+        if name in program:
+            pytest.importorskip(module, reason=f"needs the extra {extra}")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "<docs>", "exec"), {"__name__": "docs"})
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.stem)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            lost.append(link)
+    assert lost == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    front = README.read_text("utf-8")
+    assert [page.name for page in PAGES if f"](docs/{page.name})" not in front] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_prose_has_one_sentence_a_line(page: Path) -> None:
+    plain = [line for line in prose(page).splitlines() if line and line[0] not in "#|-$`"]
+    assert [line for line in plain if re.search(r"[a-z)][.!?] [A-Z]", line)] == []
+
+
+@pytest.mark.parametrize("module", [errors, checkpoint_errors], ids=["core", "checkpoints"])
+def test_every_error_has_a_row(module: object) -> None:
+    names = [name for name, value in vars(module).items() if isinstance(value, type) and name.endswith("Error")]
+    assert len(names) > 5
+    assert [name for name in names if f"\n| `{name}` |" not in text("troubleshooting.md")] == []
+
+
+def test_no_row_names_an_error_that_is_not_there() -> None:
+    named = re.findall(r"^\| `(\w+Error)` \|", text("troubleshooting.md"), re.MULTILINE)
+    assert [name for name in named if not hasattr(errors, name) and not hasattr(checkpoint_errors, name)] == []
+
+
+def test_every_operator_has_a_row() -> None:
+    first = "".join(line.split("|")[1] for line in text("filters.md").splitlines() if line.startswith("|"))
+    assert [operator for operator in Operator if f"`{operator}`" not in first] == []
+
+
+def test_every_operator_of_llamaindex_has_a_cell() -> None:
+    pytest.importorskip("llama_index.core", reason="needs the extra llamaindex")
+    types = importlib.import_module("llama_index.core.vector_stores.types")
+    assert [name for name in types.FilterOperator.__members__ if f"`{name}`" not in text("filters.md")] == []
+
+
+def test_numbers_of_the_policy_are_its_defaults() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", text("tiers.md"), re.MULTILINE))
+    assert {name: float(value) for name, value in rows.items()} == {
+        field.name: float(field.default) for field in fields(PromotionPolicy)
+    }
+
+
+def test_types_of_checkpoints_are_those_that_are_proved() -> None:
+    assert markdown() in text("checkpoints.md")
