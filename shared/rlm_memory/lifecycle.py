@@ -53,6 +53,9 @@ _DELETED: Final = "deleted"
 _FOREVER_DAYS: Final = 1e6
 """What stands for a policy's infinity: longer than any store is old."""
 
+_MOST_SESSIONS: Final = 2**31 - 1
+"""More than any node is used in; a greater number could not be asked of a database."""
+
 _logger = logging.getLogger("rlm_memory")
 
 
@@ -248,7 +251,7 @@ class Lifecycle:
     def _sweep(self, at: datetime, *, dry_run: bool) -> list[PromotionDecision]:
         decisions = [] if dry_run else self._end_crashed(at)
         oldest = milliseconds(at) - round(min(self._policy.archive_after_days, _FOREVER_DAYS) * _DAY_MS)
-        nodes = [*self._ledger.proved(self._policy.min_sessions), *self._ledger.unused(oldest)]
+        nodes = [*self._ledger.proved(min(self._policy.min_sessions, _MOST_SESSIONS)), *self._ledger.unused(oldest)]
         for start in range(0, len(nodes), _PAGE):
             some = nodes[start : start + _PAGE]
             usages = self._ledger.usage([node.id for node in some])

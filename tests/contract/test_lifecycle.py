@@ -894,6 +894,15 @@ def test_confidence_fades_from_the_last_access_write_or_unpinning_on(open_memory
     assert faded == pytest.approx({"idle": 0.8 * 0.5**11, "used": 0.4, "written": 0.3, "unpinned": 0.4})
 
 
+def test_a_policy_may_ask_for_more_sessions_than_a_database_can_count(open_memory: Any):
+    """The daily sweep failed with an OverflowError, and so did opening the store."""
+    memory = open_memory(policy=PromotionPolicy(min_sessions=10**30, archive_after_days=10**30))
+    memory.add("one", ids=["ada"], confidence=0.9)
+    climb(memory)
+    assert memory.sweep(datetime(2050, 1, 1, tzinfo=UTC)) == []
+    assert tier(memory, "ada") == "session"
+
+
 def test_a_policy_without_decay_changes_nothing(open_memory: Any, clock: SettableClock):
     memory = open_memory(policy=PromotionPolicy(decay_per_day=1))
     memory.add("one", confidence=0.8)
