@@ -121,6 +121,19 @@ def test_log_as_json_has_the_evidence_and_the_chain(filled: Cli, store_path: Pat
 def test_log_shows_the_last_entries(filled: Cli) -> None:
     whole = filled("log", "--json").documents
     assert filled("log", "--last", "2", "--json").documents == whole[-2:]
+    assert filled("log", "--last", str(10**30), "--json").documents == whole
+
+
+def test_log_on_a_terminal_shows_whole_reasons(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled("promote", "new", "longterm", "--reason", "words " * 30 + "[red]end[/red]")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = " ".join(filled("log", "new").out.split())
+    assert "from task to longterm (by hand): words words" in shown
+    assert "[red]end[/red]" in shown
+    refused = " ".join(filled("log", "used").out.split())
+    assert "stays in session, not longterm (session-to-longterm): missing: distinct sessions 1" in refused
+    assert "stays in longterm (pin): pinned" in " ".join(filled("log", "kept").out.split())
 
 
 @pytest.mark.usefixtures("in_tokyo")
@@ -242,9 +255,9 @@ def test_dry_run_changes_nothing_and_tells_what_the_sweep_then_does(filled: Cli,
 
 def test_sweep_shows_what_moved_and_why(filled: Cli) -> None:
     heading, row = filled("sweep").rows
-    assert heading == ["id", "from", "to", "rule", "reason"]
-    assert row[:4] == ["old", "longterm", "archive", "longterm-to-archive"]
-    assert row[4].startswith("days unused 20")
+    assert heading == ["id", "from", "to", "reason"]
+    assert row[:3] == ["old", "longterm", "archive"]
+    assert row[3].startswith("days unused 20")
 
 
 def test_sweep_ends_crashed_sessions(filled: Cli) -> None:
@@ -285,10 +298,12 @@ def test_no_command_but_sweep_archives(filled: Cli, tmp_path: Path, command: str
 
 def test_sessions_lists_the_latest_first(filled: Cli) -> None:
     heading, *rows = filled("sessions").rows
-    assert heading == ["turn", "started", "last active", "ended", "id"]
-    assert [row[-1] for row in rows] == ["crashed", "tuesday", "monday"]
-    assert rows[0][3] == "-"
-    assert [row[0] for row in rows] == ["1", "2", "2"]
+    assert heading == ["turn", "last active", "ended", "id"]
+    assert [[row[0], *row[2:]] for row in rows] == [
+        ["1", "no", "crashed"],
+        ["2", "yes", "tuesday"],
+        ["2", "yes", "monday"],
+    ]
     assert datetime.fromisoformat(rows[2][1]) == STARTED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ def log(
     opts: Options = ctx.obj
     start = None if since is None else _moment(since)
     with opts.open(read_only=True) as memory:
-        entries = deque(memory.promotion_log(id, since=start), maxlen=last)
+        entries = deque(memory.promotion_log(id, since=start), maxlen=min(last, sys.maxsize))
         known = id is None or entries or memory.get(id) or any(True for _ in memory.promotion_log(id))
     if not known:
         raise NodeNotFoundError(
@@ -53,24 +54,7 @@ def log(
                 }
             )
         return
-    output.print_rows(
-        ["entry", "at", "id", "from", "to", "moved", "rule", "reason"],
-        [
-            [
-                str(entry.sequence),
-                _local(move.at),
-                move.node_id,
-                move.from_tier,
-                move.to_tier,
-                _yes(move.moved),
-                move.rule,
-                move.reason,
-            ]
-            for entry in entries
-            for move in [entry.decision]
-        ],
-        numbers=1,
-    )
+    output.print_log(list(entries))
 
 
 @app.command()
@@ -94,7 +78,10 @@ def explain(ctx: typer.Context, id: _Id) -> None:
         print()
         output.print_rows(
             ["condition", "threshold", "found", "holds"],
-            [[each.name, each.required, _found(each.found), _yes(each.holds)] for each in decision.conditions],
+            [
+                [each.name, each.required, _found(each.found), output.yes_or_no(each.holds)]
+                for each in decision.conditions
+            ],
         )
 
 
@@ -151,8 +138,8 @@ def sweep(
             output.print_json(asdict(move))
     elif moves:
         output.print_rows(
-            ["id", "from", "to", "rule", "reason"],
-            [[move.node_id, move.from_tier, move.to_tier, move.rule, move.reason] for move in moves],
+            ["id", "from", "to", "reason"],
+            [[move.node_id, move.from_tier, move.to_tier, move.reason] for move in moves],
         )
     else:
         print("Nothing would move." if dry_run else "Nothing moved.")
@@ -169,13 +156,12 @@ def sessions(ctx: typer.Context, limit: Annotated[int, typer.Option(min=1, help=
             output.print_json(asdict(session))
         return
     output.print_rows(
-        ["turn", "started", "last active", "ended", "id"],
+        ["turn", "last active", "ended", "id"],
         [
             [
                 str(session.turn),
-                _local(session.started_at),
-                _local(session.last_active),
-                _local(session.ended_at),
+                output.local_time(session.last_active),
+                output.yes_or_no(session.ended_at is not None),
                 session.id,
             ]
             for session in found
@@ -192,14 +178,6 @@ def _moment(text: str) -> datetime:
         raise InvalidInputError(
             f"--since is {text!r}; expected a time such as 2026-03-01, 2026-03-01T14:30 or 2026-03-01T14:30+01:00."
         ) from error
-
-
-def _local(at: datetime | None) -> str:
-    return "-" if at is None else at.astimezone().isoformat(" ", "seconds")
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "no"
 
 
 def _found(value: float | str | None) -> str:

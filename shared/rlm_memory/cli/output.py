@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from rlm_memory.records import Hit, Node, Stats
+from rlm_memory.records import Hit, LogEntry, Node, Stats
 
 Advance: TypeAlias = Callable[[int, int], None]
 """Takes how many are done, and of how many."""
@@ -97,6 +98,16 @@ def number(score: float | None) -> str:
     return "-" if score is None else f"{score:.3f}"
 
 
+def local_time(at: datetime | None) -> str:
+    """Return a moment in the time zone of this computer, with its offset, or a dash where there is none."""
+    return "-" if at is None else at.astimezone().isoformat(" ", "seconds")
+
+
+def yes_or_no(holds: bool) -> str:
+    """Return yes or no."""
+    return "yes" if holds else "no"
+
+
 def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0) -> None:
     """Print a table on a terminal and tab-separated lines elsewhere; the last column is shortened, no other is.
 
@@ -148,6 +159,31 @@ def print_node(node: Node) -> None:
     }
     print_pairs([(name, value) for name, value in pairs.items() if value])
     print(f"\n{printable_lines(node.text)}\n")
+
+
+def print_log(entries: Sequence[LogEntry]) -> None:
+    """Print decisions about tiers: in a few lines each on a terminal, as a tab-separated line each elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        print_rows(
+            ["entry", "at", "id", "from", "to", "moved", "rule", "reason"],
+            [
+                [str(entry.sequence), local_time(move.at), move.node_id, move.from_tier, move.to_tier,
+                 yes_or_no(move.moved), move.rule, move.reason]
+                for entry in entries
+                for move in [entry.decision]
+            ],
+        )  # fmt: skip
+        return
+    # a table has no room for reasons, which are what a log is read for
+    for entry in entries:
+        move = entry.decision
+        if move.moved:
+            what = f"from {move.from_tier} to {move.to_tier}"
+        else:
+            what = f"stays in {move.from_tier}" + (f", not {move.to_tier}" if move.to_tier != move.from_tier else "")
+        console.print(Text(f"{local_time(move.at)}  {printable(move.node_id)}", style="bold"))
+        console.print(Padding(Text(f"{what} ({move.rule}): {printable(move.reason)}"), (0, 0, 0, 4)))
 
 
 def print_stats(stats: Stats) -> None:
