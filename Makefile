@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint docs format clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | awk -F: '{ printf "make %-8s %s\n", $$1, $$2 }'
@@ -24,7 +24,12 @@ lint: $(VENV)/.ready-dev ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing_api.py
+	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.ready-dev ## build the API reference into build/reference
+	$(BIN)/python docs/reference.py build/reference
 
 format: $(VENV)/.ready-dev ## put the code into its form
 	$(BIN)/ruff check --fix .
