@@ -49,3 +49,8 @@ def test_a_bound_list_is_walked_once_and_each_entry_looked_up(connection: apsw.C
 def test_what_needs_no_text_reads_no_text(connection: apsw.Connection, name: str) -> None:
     steps = plan(connection, getattr(statements, name))
     assert any("nodes_by_place" in step for step in steps), steps
+
+
+def test_the_log_of_a_node_is_found_by_its_node(connection: apsw.Connection) -> None:
+    assert any("promotion_log_by_node" in step for step in plan(connection, statements.SELECT_LOG_OF_NODE))
+    assert not any("SCAN" in step for step in plan(connection, statements.SELECT_LOG))

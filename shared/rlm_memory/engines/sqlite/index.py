@@ -308,4 +308,5 @@ def _read_chunks(connection: apsw.Connection, layout: VectorFormat, chunks: NDAr
         return layout.decode(stored)
     width = -(-layout.dimensions // 64) * 8 if layout.has_signs else layout.width
     packed = np.frombuffer(stored, dtype=np.uint8).reshape(-1, width)
-    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -width % 8)))).view(np.uint64)
+    missing = -width % 8
+    return (np.pad(packed, ((0, 0), (0, missing))) if missing else packed).view(np.uint64)

@@ -181,7 +181,7 @@ def _log_problems(connection: apsw.Connection) -> Iterator[Problem]:
     for number, name, head in rows_of(connection, "SELECT number, name, log_head FROM namespaces"):
         where, start, last = f"promotion log of namespace {name!r}", chain_start(name), None
         tiers: dict[str, str] = {}
-        for row in connection.execute(statements.SELECT_LOG, (number, 0, None, None, -1)):
+        for row in connection.execute(statements.SELECT_LOG, (number, 0, None, -1)):
             try:
                 entry = entry_of(row)
             except (ValueError, TypeError, OverflowError) as error:

@@ -306,8 +306,12 @@ class SQLiteLedger:
 
     def log(self, *, after: int, node_id: str | None, since_ms: int | None, limit: int) -> list[LogEntry]:
         with self._database.reading() as connection:
-            values = (self._number(connection), after, node_id, since_ms, limit)
-            return [entry_of(row) for row in rows_of(connection, statements.SELECT_LOG, values)]
+            values = [self._number(connection), after, since_ms, limit]
+            if node_id is None:
+                rows = rows_of(connection, statements.SELECT_LOG, values)
+            else:
+                rows = rows_of(connection, statements.SELECT_LOG_OF_NODE, [*values, node_id])
+            return [entry_of(row) for row in rows]
 
     def was_refused(self, decision: PromotionDecision) -> bool:
         with self._database.reading() as connection:

@@ -136,7 +136,6 @@ MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND
 # Of equals the newest. Measured: not slower than by rank alone.
 BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank, rowid DESC"
 COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
-SELECT_OTHER_NAMESPACE: Final = "SELECT 1 FROM namespaces WHERE number <> ? AND nodes > 0 LIMIT 1"
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
 SELECT_LENGTHS: Final = (
     "SELECT d.sz FROM json_each(?) AS wanted CROSS JOIN nodes_fts_docsize d ON d.id = wanted.value ORDER BY wanted.key"
@@ -282,9 +281,10 @@ INSERT_LOG_ENTRY: Final = (
 )
 SELECT_LOG: Final = (
     "SELECT sequence, node_id, from_tier, to_tier, rule, moved, actor, reason, conditions, session_id, at, "
-    "previous_hash, hash FROM promotion_log WHERE namespace = ?1 AND sequence > ?2 AND (?3 IS NULL OR node_id = ?3) "
-    "AND (?4 IS NULL OR at >= ?4) ORDER BY sequence LIMIT ?5"
+    "previous_hash, hash FROM promotion_log WHERE namespace = ?1 AND sequence > ?2 AND (?3 IS NULL OR at >= ?3) "
+    "ORDER BY sequence LIMIT ?4"
 )
+SELECT_LOG_OF_NODE: Final = SELECT_LOG.replace("AND sequence", "AND node_id = ?5 AND sequence")
 SELECT_REFUSAL: Final = (
     "SELECT 1 FROM promotion_log WHERE namespace = ? AND node_id = ? AND session_id = ? AND rule = ? AND moved = 0"
 )
