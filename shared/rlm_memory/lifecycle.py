@@ -158,6 +158,11 @@ class Lifecycle:
                 _logger.warning("Accesses stay queued for now: %s", error)
                 return
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something was reported, here or by another process, that may not be written down yet."""
+        return self._ledger.waiting
+
     def write_down(self) -> None:
         """Write down what is queued anywhere, waiting for whoever else is writing."""
         if self._ledger.waiting:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -251,6 +253,23 @@ def test_dry_run_changes_nothing_and_tells_what_the_sweep_then_does(filled: Cli,
     assert tiers(filled) == {"new": "task", "used": "longterm", "old": "archive", "kept": "longterm"}
     assert filled("sweep", "--dry-run", *policy).out == "Nothing would move.\n"
     assert filled("sweep", *policy).out == "Nothing moved.\n"
+
+
+def test_uses_that_a_reader_cannot_count_are_told_of(filled: Cli, store_path: Path) -> None:
+    assert filled("sweep", "--dry-run").err == ""
+    script = """
+import os, sys
+from rlm_memory import Memory
+memory = Memory.open(sys.argv[1], embedder=None, sweep=False)
+memory.session("killed").record_access("old")
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", script, str(store_path)], check=True, timeout=60)
+    for command in ("sweep --dry-run", "explain old"):
+        result = filled(*command.split(), "--json")
+        assert result.err.startswith("Uses that were reported lately")
+        assert [each["to_tier"] for each in result.documents] == ["archive"]
+    assert (filled("sweep").out, filled("sweep", "--dry-run").err) == ("Nothing moved.\n", "")
 
 
 def test_sweep_shows_what_moved_and_why(filled: Cli) -> None:

@@ -16,6 +16,7 @@ from rlm_memory.records import PromotionDecision, Tier
 
 if TYPE_CHECKING:
     from rlm_memory.cli.commands import Options
+    from rlm_memory.memory import Memory
 
 app = typer.Typer()
 
@@ -63,6 +64,7 @@ def explain(ctx: typer.Context, id: _Id) -> None:
     opts: Options = ctx.obj
     with opts.open(read_only=True) as memory:
         decision = memory.explain_promotion(id)
+        _note_uses_not_counted(memory)
     if opts.json:
         output.print_json(asdict(decision))
         return
@@ -133,6 +135,8 @@ def sweep(
     opts: Options = ctx.obj
     with opts.open(read_only=True) if dry_run else opts.open_existing() as memory:
         moves = memory.sweep(dry_run=dry_run)
+        if dry_run:
+            _note_uses_not_counted(memory)
     if opts.json:
         for move in moves:
             output.print_json(asdict(move))
@@ -178,6 +182,12 @@ def _moment(text: str) -> datetime:
         raise InvalidInputError(
             f"--since is {text!r}; expected a time such as 2026-03-01, 2026-03-01T14:30 or 2026-03-01T14:30+01:00."
         ) from error
+
+
+def _note_uses_not_counted(memory: Memory) -> None:
+    """Tell where a command that writes may find more uses than one that only reads and cannot count them."""
+    if memory.lifecycle.waiting:
+        output.note("Uses that were reported lately, or by a process that died, may not be counted here; a sweep does.")
 
 
 def _found(value: float | str | None) -> str:
