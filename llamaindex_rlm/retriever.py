@@ -28,6 +28,19 @@ class RLMRetriever(BaseRetriever):
     ...     retriever = RLMRetriever(memory=memory, similarity_top_k=1)
     ...     [found.text for found in retriever.retrieve("Which country has Oslo?")]
     ['Oslo is in Norway.']
+
+    With a filter, awaited, and in a query engine:
+
+    >>> import asyncio
+    >>> from llama_index.core.llms import MockLLM
+    >>> from llama_index.core.query_engine import RetrieverQueryEngine
+    >>> with Memory.open(":memory:", embedder=None) as memory:
+    ...     ids = memory.add(["Old tea.", "New tea."], metadatas=[{"year": 1999}, {"year": 2024}])
+    ...     retriever = RLMRetriever(memory, filters={"year": {"$gte": 2000}})
+    ...     found = asyncio.run(retriever.aretrieve("tea"))
+    ...     engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
+    ...     [one.text for one in found], len(engine.query("Which tea?").source_nodes)
+    (['New tea.'], 1)
     """
 
     def __init__(
