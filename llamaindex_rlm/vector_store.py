@@ -56,12 +56,16 @@ class RLMVectorStore(BasePydanticVectorStore):
 
     >>> from llama_index.core import VectorStoreIndex
     >>> from llama_index.core.embeddings import MockEmbedding
+    >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
     >>> model = MockEmbedding(embed_dim=8)
     >>> store = RLMVectorStore.from_params(":memory:", embedding=model)
     >>> index = VectorStoreIndex.from_vector_store(store, embed_model=model)
     >>> index.insert_nodes([TextNode(text="Oslo is in Norway.")])
     >>> [found.text for found in index.as_retriever().retrieve("Where is Oslo?")]
     ['Oslo is in Norway.']
+    >>> filters = MetadataFilters(filters=[MetadataFilter(key="country", value="Norway")])
+    >>> index.as_retriever(filters=filters).retrieve("Where is Oslo?")
+    []
     >>> store.client.close()
 
     Nodes that come with an embedding keep it; the others are embedded, by their text alone, if the memory has an
