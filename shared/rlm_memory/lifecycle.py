@@ -109,9 +109,11 @@ class Lifecycle:
             self._timer = None  # before anything is taken: what is reported from now on needs the next timer
         try:
             if self._ledger.queued:
-                self.settle()
+                self.settle(wait=False)  # who waited here would hold up the writers and forks of this process
         except StoreClosedError:
             return  # what is queued was left to the next to open the store
+        except StoreBusyError:
+            self._settle_soon()
         except StoreError as error:
             _logger.warning("Accesses stay queued for now: %s", error)
             self._settle_soon()
