@@ -48,7 +48,7 @@ def raw(logged: Path) -> Iterator[apsw.Connection]:
         "INSERT INTO promotion_log SELECT 0" + COPY.removeprefix("SELECT 3"),
     ],
 )
-def test_the_database_refuses_every_change_of_what_is_logged(raw: apsw.Connection, logged: Path, statement: str):
+def test_the_database_refuses_every_change_of_its_log(raw: apsw.Connection, logged: Path, statement: str) -> None:
     for recursive in ("ON", "OFF"):  # which decides if a row that is replaced is seen by the trigger for DELETE
         raw.execute(f"PRAGMA recursive_triggers = {recursive}")
         with pytest.raises(apsw.ConstraintError, match="append-only"):
@@ -74,7 +74,7 @@ def test_the_database_refuses_every_change_of_what_is_logged(raw: apsw.Connectio
         (f"REPLACE INTO promotion_log {COPY}", "entry 3 "),
     ],
 )
-def test_check_names_the_first_broken_link(raw: apsw.Connection, logged: Path, statement: str, found: str):
+def test_check_names_the_first_broken_link(raw: apsw.Connection, logged: Path, statement: str, found: str) -> None:
     triggers = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'promotion_log'")
     for (name,) in triggers.fetchall():
         raw.execute(f"DROP TRIGGER {name}")

@@ -10,7 +10,7 @@ from rlm_memory import Memory
 USES = 40
 
 
-def test_a_session_of_two_processes_is_one_and_keeps_the_uses_and_turns_of_both(store_path: Path):
+def test_a_session_of_two_processes_is_one_and_keeps_the_uses_and_turns_of_both(store_path: Path) -> None:
     """B135"""
     with Memory.open(store_path, embedder=None) as memory:
         memory.add(["Oslo is in Norway.", "Paris is in France."], ids=["oslo", "paris"], confidence=0.9)
