@@ -763,24 +763,27 @@ class Memory:
         weight = self._weight(query, embedding, alpha)
         least = 0.0 if min_relevance is None else checked_relevance(min_relevance)
         reported_to = None if session is None else self._session_of(session)
-        dimensions = self._engine.identity().dimensions
-        vector = None
-        if embedding is not None:
-            vector = _query_vector(embedding, dimensions)
-        elif weight > 0 and dimensions is not None and query and query.strip():
-            answer = yield Wanted((query.encode("utf-8", "replace").decode(),), is_query=True)
-            self._check_vectors(answer, self._model)
-            vector = answer[0] if answer.any() else None
         wanted = k if mmr is None else max(k, _fetched(k) if fetch_k is None else checked_count("fetch_k", fetch_k))
-        with self._engine.reading():
-            found = self._engine.candidates(
-                scope,
-                vector=vector if weight > 0 else None,
-                question=query if weight < 1 else None,
-                n=_fetched(wanted),
-                k=wanted,
-            )
-            hits = self._hits(found, weight, least, wanted, k, mmr)
+        asked = query if embedding is None and weight > 0 and query is not None and query.strip() else None
+        while True:
+            dimensions = self._engine.identity().dimensions
+            vector = None if embedding is None else _query_vector(embedding, dimensions)
+            if asked is not None and dimensions is not None:
+                answer = yield Wanted((asked.encode("utf-8", "replace").decode(),), is_query=True)
+                self._check_vectors(answer, self._model)
+                vector = answer[0] if answer.any() else None
+            with self._engine.reading():
+                if asked is not None and dimensions is None and self._engine.identity().dimensions is not None:
+                    continue  # the store got its first vectors in between: without one of the question they score 0
+                found = self._engine.candidates(
+                    scope,
+                    vector=vector if weight > 0 else None,
+                    question=query if weight < 1 else None,
+                    n=_fetched(wanted),
+                    k=wanted,
+                )
+                hits = self._hits(found, weight, least, wanted, k, mmr)
+                break
         if reported_to is not None:
             reported_to.record(hits)
         return hits

@@ -56,6 +56,19 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path):
         assert f"'{tokenizer}'" in sql
 
 
+def test_a_search_beside_the_very_first_addition_compares_by_meaning_too(tmp_path):
+    """B175: it asked whether there are vectors before there were any, and found by words alone what had one."""
+    for attempt in range(40):
+        path = tmp_path / f"{attempt}.db"
+        with Memory.open(path, embedder=WordEmbedder()) as writer, Memory.open(path, embedder=WordEmbedder()) as reader:
+            thread = threading.Thread(target=writer.add, args=("tea",))
+            thread.start()
+            while not (hits := reader.search("tea", k=1)):
+                pass
+            thread.join()
+            assert hits[0].semantic == pytest.approx(1.0)
+
+
 def test_two_writing_processes_and_a_reading_one_do_not_disturb_each_other(store_path):
     """B008 B175"""
     Memory.open(store_path, embedder=WordEmbedder()).close()
