@@ -25,7 +25,7 @@ lint: $(VENV)/.ready-dev ## check style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing_api.py
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.ready-dev ## build the API reference into build/reference
