@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -23,7 +24,8 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def migrations() -> list[tuple[int, str]]:
+@cache  # a process goes on with what it began with, also where its files are exchanged or out of reach since
+def migrations() -> Sequence[tuple[int, str]]:
     """Return the migrations as (version, SQL), the first one first."""
     found = []
     for entry in files("rlm_memory.engines.sqlite").joinpath("migrations").iterdir():
