@@ -117,7 +117,9 @@ def test_a_store_in_a_folder_that_may_not_be_written_can_be_read():
     """B140"""
     program = """
         import ctypes
-        Memory.open(":memory:", embedder=None).close()  # all modules are loaded while they can be
+        with Memory.open(":memory:", embedder=WordEmbedder()) as memory:  # all modules are loaded while they can be
+            memory.add("topic")
+            assert memory.search("topic") and memory.check()
         if os.getuid() == 0:
             os.setgroups([]), os.setresgid(*[65534] * 3), os.setresuid(*[65534] * 3)
             PR_SET_DUMPABLE = 4  # else the process may not look into /proc/self
