@@ -35,6 +35,7 @@ from rlm_memory.engines.sqlite.vectors import (
     read_vectors,
     unit,
 )
+from rlm_memory.engines.texts import BLANKS
 from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError, StoreCorruptError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.keywords import segment
@@ -480,7 +481,7 @@ class SQLiteEngine:
             if meta.get("new_model") != model:  # what another model has left behind is of no use
                 connection.execute("DELETE FROM new_vectors")
                 connection.execute(statements.PUT_META, ("new_model", model))
-            return rows_of(connection, statements.SELECT_OUTDATED, (statements.BLANKS, limit))
+            return rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
 
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         rows = [

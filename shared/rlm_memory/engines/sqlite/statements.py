@@ -133,8 +133,6 @@ UNINDEX_NODES: Final = (
 )
 
 MATCHING_NODES: Final = "SELECT rowid FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
-# Of equals the newest. Measured: not slower than by rank alone.
-BEST_MATCHING_NODES: Final = MATCHING_NODES + " ORDER BY rank, rowid DESC"
 COUNT_MATCHING: Final = "SELECT count(*) FROM nodes_fts WHERE nodes_fts MATCH ? AND rowid BETWEEN ? AND ?"
 # FTS5 keeps the number of tokens of each row as a variable-length integer.
 SELECT_LENGTHS: Final = (
@@ -314,8 +312,6 @@ SELECT_OUTDATED: Final = (
     "SELECT n.node, n.text FROM nodes n LEFT JOIN new_vectors v ON v.node = n.node AND v.text_hash = n.text_hash "
     "WHERE n.place IS NOT NULL AND v.node IS NULL AND trim(n.text, ?) <> '' LIMIT ?"
 )
-# What str.strip takes away: a text of these alone is not sent to an embedder, though a caller may have given a vector.
-BLANKS: Final = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 PUT_NEW_VECTOR: Final = "INSERT OR REPLACE INTO new_vectors (node, text_hash, vector) VALUES (?, ?, ?)"
 FORGET_PLACES: Final = "UPDATE nodes SET place = NULL WHERE place IS NOT NULL"
 SELECT_NEW_VECTORS: Final = (
