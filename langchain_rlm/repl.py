@@ -135,7 +135,8 @@ class RLMPythonREPLTool(BaseTool):
             result = self._repls.run(self._session_of(config), code)
         return result.text, result
 
-    def _session_of(self, config: RunnableConfig) -> str:
+    def _session_of(self, config: RunnableConfig | None) -> str:
+        config = config or {}  # `run` and `arun` hand on the None that they were given
         configurable, metadata = config.get("configurable") or {}, config.get("metadata") or {}
         own = self._session_id if self._given else None
         first = (configurable.get("session_id"), metadata.get("session_id"), own)

@@ -109,3 +109,9 @@ def test_where_the_variables_are_kept_must_be_said_once(tmp_path: Path) -> None:
     for places in ({}, {"path": tmp_path, "store": CheckpointStore(tmp_path)}):
         with pytest.raises(InvalidInputError, match="path="):
             RLMPythonREPLTool(**places)
+
+
+async def test_a_call_without_a_config_is_of_the_session_of_the_tool(tmp_path: Path):
+    with RLMPythonREPLTool(path=tmp_path) as tool:
+        tool.run({"code": "x = 1"})
+        assert await tool.arun({"code": "x"}) == "1"
