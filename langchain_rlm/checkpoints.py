@@ -96,7 +96,7 @@ class RLMSaver(BaseCheckpointSaver[Any]):
         """Store a checkpoint whose parent `config` names, and return the config that names it.
 
         Raises:
-            InvalidInputError: The config has no thread_id.
+            InvalidInputError: The config has no thread_id, or the serialiser cannot hold a value; nothing was written.
         """
         thread_id, graph, parent_id = _place(config)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
@@ -130,7 +130,8 @@ class RLMSaver(BaseCheckpointSaver[Any]):
         What is known of a task stays, but for errors, interrupts and the like, of which the last one counts.
 
         Raises:
-            InvalidInputError: The config has no thread_id or no checkpoint_id.
+            InvalidInputError: The config has no thread_id or no checkpoint_id, or the serialiser cannot hold a value;
+                nothing was written.
         """
         thread_id, graph, checkpoint_id = _place(config)
         if checkpoint_id is None:
@@ -153,7 +154,13 @@ class RLMSaver(BaseCheckpointSaver[Any]):
         )
 
     def _encoded(self, value: Any) -> Encoded:
-        return Encoded(*self.serde.dumps_typed(value))
+        try:
+            return Encoded(*self.serde.dumps_typed(value))
+        except (TypeError, UnicodeError) as error:
+            raise InvalidInputError(
+                f"A value of type {type(value).__name__} cannot be stored: {error}. Keep in the state what the "
+                "serialiser can hold; texts must be valid Unicode."
+            ) from error
 
     # -- reading ------------------------------------------------------------------------------------------------
 

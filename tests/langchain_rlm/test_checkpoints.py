@@ -316,6 +316,19 @@ def test_secrets_and_what_json_cannot_hold_are_not_in_the_file(store_path: Path)
 # -- threads, order, writes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", ["lone \ud800 surrogate", threading.Lock()], ids=["surrogate", "lock"])
+def test_value_that_the_serialiser_cannot_hold_is_refused_and_nothing_written(saver: RLMSaver, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be stored"):
+        saver.put(CONFIG, checkpoint("1", good=1, bad=value), {"source": "input"}, {"good": 1, "bad": 1})
+    assert saver.get_tuple(CONFIG) is None
+    stored = saver.put(CONFIG, checkpoint("1", good=1), {"source": "input"}, {"good": 1})
+    with pytest.raises(InvalidInputError, match="cannot be stored"):
+        saver.put_writes(stored, [("good", 1), ("bad", value)], "task")
+    found = saver.get_tuple(CONFIG)
+    assert found is not None
+    assert found.pending_writes == []
+
+
 def test_thread_id_is_a_text_whatever_it_was(saver: RLMSaver) -> None:
     """B113"""
     saver.put({"configurable": {"thread_id": 1}}, checkpoint("1"), {}, {})
