@@ -316,7 +316,7 @@ def test_secrets_and_what_json_cannot_hold_are_not_in_the_file(store_path: Path)
 # -- threads, order, writes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["lone \ud800 surrogate", threading.Lock()], ids=["surrogate", "lock"])
+@pytest.mark.parametrize("value", [{"lone \ud800 surrogate": 1}, threading.Lock()], ids=["surrogate", "lock"])
 def test_value_that_the_serialiser_cannot_hold_is_refused_and_nothing_written(saver: RLMSaver, value: Any) -> None:
     with pytest.raises(InvalidInputError, match="cannot be stored"):
         saver.put(CONFIG, checkpoint("1", good=1, bad=value), {"source": "input"}, {"good": 1, "bad": 1})

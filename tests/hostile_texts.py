@@ -1,0 +1,75 @@
+"""Texts that mean something to whoever does not treat them as texts, and all that a file holds of a namespace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+MARK = "zirconium"
+"""A word of everything that the other tenant keeps."""
+
+HOSTILE = {
+    "quotes": """'; DROP TABLE nodes; -- " ` ] ) ''""",
+    "NUL": "a\0b",
+    "wildcards": "%_*?[a-z]^",
+    "right to left": "\u202eabc\u202c\u200f\ufeff",
+    "a million letters": "x" * 1_000_000,
+    "FTS5": 'text:a NEAR(b c, 2) AND "d" OR NOT e* ^f {text}: + - ( ',
+    "SQL": "1 OR 1=1) UNION SELECT id, text FROM nodes WHERE ('1'='1",
+    "template": "{where} {tokenizer} %s %(id)s ?1 :id $id",
+    "JSON path": '$."a"[0].b',
+    "lone surrogate": "\ud800",
+    "path": "../../../../etc/passwd",
+    "nothing": "",
+}
+
+_BY = {
+    "namespace": "= (SELECT number FROM namespaces WHERE name = :name)",
+    "thread": "IN (SELECT thread FROM threads JOIN namespaces ON number = namespace WHERE name = :name)",
+    "session": "IN (SELECT session FROM sessions JOIN namespaces ON number = namespace WHERE name = :name)",
+    "node": "IN (SELECT node FROM nodes JOIN namespaces ON number = namespace WHERE name = :name)",
+    "source": "IN (SELECT node FROM nodes JOIN namespaces ON number = namespace WHERE name = :name)",
+}
+"""The columns that tell whose a row is, the plainest first."""
+
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+_OF_USE = frozenset({"sessions", "accesses", "uses", "outcomes"})
+_NOTES = frozenset({"node_changes"})  # what the caches of other processes read, and cut off at the start
+
+
+def is_text(text: str) -> bool:
+    """Tell whether Unicode has the text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def rows_of(path: Path, namespace: str, *, with_use: bool = True) -> dict[str, Any]:
+    """Return every row of a store that belongs to a namespace, by its table, without asking the store.
+
+    Args:
+        path: The file.
+        namespace: Whose rows.
+        with_use: Also what was read when: a call that is refused may have told that.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        found: dict[str, Any] = {}
+        for (table,) in connection.execute(_TABLES).fetchall():
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            by = next((name for name in _BY if name in columns), None)
+            if by is None or table in _NOTES or (table in _OF_USE and not with_use):
+                continue
+            read = [name for name in columns if with_use or name not in ("last_accessed", "access_count")]
+            listed = ", ".join(f'"{name}"' for name in read)
+            rows = connection.execute(
+                f'SELECT {listed} FROM "{table}" WHERE "{by}" {_BY[by]} ORDER BY {listed}', {"name": namespace}
+            )
+            found[table] = rows.fetchall()
+        return found
+    finally:
+        connection.close()
