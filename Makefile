@@ -13,9 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | awk -F: '{ printf "make %-8s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.ready-demo ## search Python's language reference, ask it through both frameworks: no key, no network
+demo: $(VENV)/.ready-demo ## search, ask through both frameworks, climb a tier, kill and resume a session: no key, no network
 	@folder=$$(mktemp -d) && store=$$folder/memory.db && $(BIN)/rlm-memory --db $$store demo && \
-	  $(BIN)/python -m langchain_rlm.demo $$store && $(BIN)/python -m llamaindex_rlm.demo $$store
+	  $(BIN)/python -m langchain_rlm.demo $$store && $(BIN)/python -m llamaindex_rlm.demo $$store && \
+	  $(BIN)/python -m rlm_memory.checkpoints.demo
 
 test: $(VENV)/.ready-dev ## run all tests
 	$(BIN)/python -m pytest

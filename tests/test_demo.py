@@ -1,12 +1,15 @@
-"""The whole demonstration, as `make demo` runs it: one file, the command line and both frameworks."""
+"""The whole demonstration, as `make demo` runs it: the command line, both frameworks, a session that is killed."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
 
 pytest.importorskip("wordllama", reason="the demonstration embeds with wordllama, of the extra [offline]")
 pytest.importorskip("typer", reason="the demonstration begins with the command line, of the extra [cli]")
@@ -34,3 +37,29 @@ def test_both_frameworks_answer_from_the_file_that_the_command_line_has_made(tmp
     assert 'the "finally" clause is also executed' in llamaindex
     assert "'source': 'LangChain demo'}, tier longterm" in llamaindex
     run("rlm_memory.cli", "--db", store, "check")  # exits with 1 if it finds a problem
+
+
+def test_a_session_that_is_killed_goes_on_with_its_variables() -> None:
+    told = run("rlm_memory.checkpoints.demo")
+    if sys.platform != "win32":  # where the exit code does not name the signal
+        assert "exit code -9" in told
+    rows = [re.split(r"  +", line.strip()) for line in told.splitlines()]
+    variables = {row[0]: row[1:] for row in rows if len(row) == 3}
+    assert {name for name, (before, after) in variables.items() if before == after} == {
+        "sales", "total", "share", "shares", "seen"
+    }  # fmt: skip
+    assert variables["sales"][0] == "{'2024': [12, 19], '2025': [31, 8]}"
+    assert variables["log"] == ["an open file", "not restored, and says why"]
+    assert variables["draft"] == ["'not in a checkpoint yet'", "not there"]
+    assert "NOT restored: log (_io.TextIOWrapper)" in told
+    assert "Pending: llm (safe to repeat)" in told
+    assert "turn 6 uses what is back: best = '2025'" in told
+
+
+@pytest.mark.parametrize("part", ["rlm-memory", "langchain_rlm", "llamaindex_rlm", "rlm_memory.checkpoints"])
+def test_make_demo_tells_every_part(part: str) -> None:
+    if not MAKEFILE.exists():
+        pytest.skip("the Makefile is in the checkout alone")
+    recipe = MAKEFILE.read_text("utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+    command = "rlm-memory --db $$store demo" if part == "rlm-memory" else f"python -m {part}.demo"
+    assert command in recipe
