@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from llama_index.core.base.llms.types import ChatMessage
@@ -351,7 +350,7 @@ def _reference(memory: Memory) -> dict[str, str]:
 def _memory_of(data: Mapping[str, Any], memory: Memory | None) -> Memory:
     path, namespace = data["path"], data["namespace"]
     if memory is None:
-        if not Path(path).exists():
+        if not os.path.exists(path):  # which is False where a Path would raise, for a name that is too long
             raise InvalidInputError(f"There is no store at {path} any more. Pass memory= with the one to use.")
         return Memory.open(path, embedder=None, namespace=namespace)
     if (memory.location, memory.namespace) != (path, namespace):

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -328,7 +327,7 @@ class RLMVectorStore(BasePydanticVectorStore):
         """
         path, namespace = data["path"], data["namespace"]
         if memory is None:
-            if not Path(path).exists():
+            if not os.path.exists(path):  # which is False where a Path would raise, for a name that is too long
                 raise InvalidInputError(f"There is no store at {path} any more. Pass memory= with the one to use.")
             return cls.from_params(path, embedding=embedding, namespace=namespace, alpha=data["alpha"])
         if (memory.location, memory.namespace) != (path, namespace):

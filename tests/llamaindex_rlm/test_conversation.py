@@ -366,6 +366,8 @@ def test_reference_opens_the_same_file(kind: type[Any], store_path: Path) -> Non
     with pytest.raises(InvalidInputError, match="no store at"):
         kind.from_dict({**reference, "path": str(gone)})
     assert not gone.exists()
+    with pytest.raises(InvalidInputError, match="no store at"):
+        kind.from_dict({**reference, "path": "no file has a name so long" * 1000})
 
 
 @pytest.mark.parametrize("kind", [RLMChatStore, RLMSyncChatStore])

@@ -71,6 +71,8 @@ def test_reference_to_a_file_that_is_gone_makes_no_empty_store(store: RLMVectorS
     with pytest.raises(InvalidInputError, match="no store at"):
         RLMVectorStore.from_dict(data)
     assert not store_path.with_name("gone.db").exists()
+    with pytest.raises(InvalidInputError, match="no store at"):
+        RLMVectorStore.from_dict({**data, "path": "no file has a name so long" * 1000})
 
 
 def test_store_in_memory_has_no_reference() -> None:
