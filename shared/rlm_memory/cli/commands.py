@@ -21,6 +21,7 @@ from typer.main import get_command
 
 from rlm_memory.cli import PIPE_CLOSED, checkpoints, lifecycle, output
 from rlm_memory.cli import demo as demonstration
+from rlm_memory.cli.examples import explained
 from rlm_memory.cli.files import read_text, store_text
 from rlm_memory.cli.passages import split_text
 from rlm_memory.embedding import resolve_embedder
@@ -126,7 +127,7 @@ class _Commands(TyperGroup):
 @cache
 def command() -> Any:
     """Return the whole command line, built once: `command()(arguments)` runs it."""
-    return get_command(app)
+    return explained(get_command(app))
 
 
 app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
