@@ -54,4 +54,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WITH_LANGGRAPH[name]), name)
+    from rlm_memory.errors import MissingExtraError
+
+    try:
+        return getattr(import_module(_WITH_LANGGRAPH[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"langchain", "langgraph", "ormsgpack"}:
+            raise
+        raise MissingExtraError(name, "langgraph") from error

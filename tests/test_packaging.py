@@ -93,3 +93,19 @@ def test_extras_that_errors_and_readme_name_exist(distribution: metadata.Distrib
     named |= set(re.findall(r'MissingExtraError\([^()]*"(\w+)"\)', sources))
     assert named >= {"cli", "offline", "dev"}
     assert named - set(distribution.metadata.get_all("Provides-Extra") or ()) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["RLMGraphCallbackHandler", "RLMMemoryMiddleware", "RLMSaver", "RLMSerializer", "RLMStore"]
+)
+def test_what_needs_langgraph_names_its_extra_without_it(name: str) -> None:
+    pytest.importorskip("langchain_core", reason="needs the extra langchain")
+    result = python(
+        "import sys; sys.modules.update({'langgraph': None, 'langchain': None})\n"
+        "from rlm_memory.errors import MissingExtraError\n"
+        f"try:\n    from langchain_rlm import {name}\n"
+        "except MissingExtraError as error:\n    print(error)"
+    )
+    assert (
+        result.stdout == f"{name} needs an optional dependency. Install it with: pip install 'rlm-memory[langgraph]'\n"
+    )

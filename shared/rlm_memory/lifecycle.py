@@ -345,7 +345,9 @@ class Lifecycle:
     def _one(self, id: str) -> Node:
         if found := self._engine.get(checked_ids([id])):
             return found[0]
-        raise NodeNotFoundError(f"There is no node {id!r} in this namespace.")
+        raise NodeNotFoundError(
+            f"There is no node {id!r} in this namespace. List the ids: Memory.list, rlm-memory list."
+        )
 
     # -- looking ------------------------------------------------------------------------------------------------
 

@@ -590,7 +590,9 @@ class Memory:
     def _stored(self, id: str) -> Node:
         if found := self._engine.get(checked_ids([id])):
             return found[0]
-        raise NodeNotFoundError(f"There is no node {id!r} in namespace {self.namespace!r}.")
+        raise NodeNotFoundError(
+            f"There is no node {id!r} in namespace {self.namespace!r}. List the ids: Memory.list, rlm-memory list."
+        )
 
     def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
         """Delete nodes with their keywords, vectors and history, in any tier; return how many there were.

@@ -186,7 +186,7 @@ def _fault(value: object, path: str, depth: int) -> str | None:
             return f"{path} is a tuple, which would come back as a list; use a list."
         case _:
             return (
-                f"{path} is a {type(value).__name__}, which JSON does not have; "
+                f"{path} is of the type {type(value).__name__}, which JSON does not have; "
                 "convert it to a str, a number, a list or a dict first."
             )
     return next((fault for fault in faults if fault), None)

@@ -70,3 +70,36 @@ def test_example_runs(example: str, folder: Path, monkeypatch: pytest.MonkeyPatc
     arguments = [names.get(word, word) for word in words[1:]]
     confirmed = ["--yes"] if arguments[0] == "delete" and "--yes" not in arguments else []
     assert run([*arguments, *confirmed]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        pytest.param(["add", "notes.md", "--db", "new.db"], "--embedder wordllama", id="no key"),
+        pytest.param(["add", "notes.md", "--embedder", "worldllama"], '"wordllama"', id="unknown embedder"),
+        pytest.param(["add", "note.md"], "Check the name and its folder", id="no such file"),
+        pytest.param(["add", "."], "*.md", id="a folder"),
+        pytest.param(
+            ["--db", "nowhere/new.db", "add", "notes.md"], "check that its folder exists", id="no such folder"
+        ),
+        pytest.param(["--db", "new.db", "search", "nuts"], "Check the name and its folder", id="no such store"),
+        pytest.param(["--db", "notes.md", "stats"], "check the name", id="no store"),
+        pytest.param(["search", "nuts", "--embedder", "openai:x"], "reembed --to EMBEDDER", id="another model"),
+        pytest.param(["promote", "nobody", "longterm", "--reason", "x"], "rlm-memory list", id="unknown id"),
+        pytest.param(["promote", "rome", "longterm"], "'--reason'. See: rlm-memory promote --help", id="no reason"),
+        pytest.param(["serach", "nuts"], "Did you mean 'search'? See: rlm-memory --help", id="unknown command"),
+    ],
+)
+def test_error_of_a_beginner_says_what_to_do(
+    arguments: list[str],
+    advice: str,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert run(arguments) in {2, 3}
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert advice in told.err
+    assert len(told.err.splitlines()) == 1

@@ -11,7 +11,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from rlm_memory.errors import InvalidInputError, MissingExtraError, RLMError
+from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, MissingExtraError, RLMError
 
 USAGE = 2
 FAILED = 3
@@ -39,9 +39,11 @@ def run(arguments: Sequence[str]) -> int:
         code = command()(list(arguments), prog_name="rlm-memory", standalone_mode=False)
     except UsageError as error:
         asked = error.ctx.command_path if error.ctx else "rlm-memory"
-        return _failed(f"{error.format_message().rstrip('.')}. See: {asked} --help", USAGE)
+        return _failed(f"{_ended(error.format_message())} See: {asked} --help", USAGE)
     except InvalidInputError as error:
         return _failed(error, USAGE)
+    except EmbeddingUnavailableError as error:
+        return _failed(f"{_ended(str(error))} Here that is --embedder wordllama, or --embedder none.", FAILED)
     except RLMError as error:
         return _failed(error, FAILED)
     except OSError as error:
@@ -49,6 +51,11 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _failed("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _ended(sentence: str) -> str:
+    """Return a sentence with the point that it may lack."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 def _failed(error: Exception | str, code: int) -> int:

@@ -51,8 +51,10 @@ def read_text(file: str, *, name: str | None = None) -> TextFile:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         content = data.decode("utf-8-sig")
+    except IsADirectoryError as error:
+        raise InvalidInputError(f"{file} is a folder; name the files in it, such as {Path(file, '*.md')}.") from error
     except OSError as error:
-        raise InvalidInputError(f"Cannot read {file}: {error.strerror}.") from error
+        raise InvalidInputError(f"Cannot read {file}: {error.strerror}. Check the name and its folder.") from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{file} is not UTF-8 text (byte {error.start}); convert it first.") from error
     content = content.replace("\r\n", "\n").replace("\r", "\n")

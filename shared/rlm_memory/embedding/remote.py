@@ -380,7 +380,7 @@ def _explained(error: Exception) -> str:
         case APIConnectionError():
             return f"no connection to {error.request.url}: {error.__cause__ or error}. Check base_url and the network."
         case APIStatusError(status_code=401):  # its text may repeat the key
-            return "HTTP 401: the server does not accept the API key."
+            return "HTTP 401: the server does not accept the API key; check OPENAI_API_KEY, or api_key=."
         case APIStatusError(status_code=429):
             return f"HTTP 429: {_first_words(error)}. Lower max_concurrency, or raise max_retries."
         case APIStatusError():

@@ -52,7 +52,11 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.FullError, StoreFullError, "the disk is full; nothing of this call was written"),
     (apsw.IOError, StoreFullError, "the file could not be read or written; nothing of this call was written"),
     (apsw.CantOpenError, StoreError, "the file cannot be opened; check that its folder exists and may be written"),
-    (apsw.NotADBError, StoreCorruptError, "this is not an SQLite database"),
+    (
+        apsw.NotADBError,
+        StoreCorruptError,
+        "this is not an SQLite database; check the name, a new store needs one that is free",
+    ),
     (apsw.CorruptError, StoreCorruptError, _DAMAGED),
     (
         apsw.ReadOnlyError,
