@@ -13,6 +13,8 @@ from support import SettableClock, WordEmbedder
 
 # the same examples in every run, and no deadline: a machine that builds something else at the same time is no bug
 settings.register_profile("steady", derandomize=True, deadline=None)
+# other examples in every run, and many: `pytest --hypothesis-profile=long tests/core/test_fuzzing.py`
+settings.register_profile("long", derandomize=False, deadline=None, max_examples=20_000)
 settings.load_profile("steady")
 
 # no tests: the programs that tests start and what tests share; looked through for doctests, they would be imported,
