@@ -10,6 +10,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from rlm_memory import Embedder
+from rlm_memory.embedding import as_matrix
 from rlm_memory.errors import EmbeddingRequestError, InvalidInputError
 
 _OPENAI_MODELS: Final = ("text-embedding-3-", "text-embedding-ada-")
@@ -87,8 +88,7 @@ class LangChainEmbedder:
     def _learn(self, answer: Any, count: int) -> NDArray[np.float32]:
         """Return the answer as a matrix, and remember how long its rows are."""
         try:
-            with np.errstate(over="ignore"):
-                matrix = np.asarray(answer, dtype=np.float32)
+            matrix = as_matrix(answer)
         except (TypeError, ValueError) as error:
             raise EmbeddingRequestError(f"{self!r} answered with no matrix of numbers: {error}.") from error
         if count and matrix.ndim != 2:

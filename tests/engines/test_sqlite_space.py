@@ -12,7 +12,7 @@ import pytest
 from rlm_memory import Memory
 from rlm_memory.records import VectorStorage
 
-COUNT, DIMENSIONS = 240, 768
+COUNT, DIMENSIONS = 480, 768
 IDS = [str(number) for number in range(COUNT)]
 
 

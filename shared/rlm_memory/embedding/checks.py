@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -54,7 +55,8 @@ def checked(vectors: object, count: int, dimensions: int | None, positions: Sequ
     """
     if not isinstance(vectors, Iterable) or isinstance(vectors, (str, bytes, Mapping)):
         raise EmbeddingRequestError(f"Expected {count} vectors, got {type(vectors).__name__}.")
-    rows = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else [_row(vector) for vector in vectors]
+    given = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else list(vectors)
+    rows = given if isinstance(given, np.ndarray) else [_row(_packed(vector)) for vector in given]
     if len(rows) != count:
         raise EmbeddingRequestError(f"Expected {count} vectors, one a text, got {len(rows)}.")
     if not count:
@@ -70,9 +72,31 @@ def checked(vectors: object, count: int, dimensions: int | None, positions: Sequ
     # One number a vector tells NaN, Inf, zero, and what overflows or vanishes when an engine squares it in float32.
     unusable = np.flatnonzero(~((squares >= np.finfo(np.float32).tiny) & (squares < np.inf)))
     if unusable.size:
-        item, fault = items[unusable[0]], _fault_of_numbers(rows[unusable[0]])
+        item, fault = items[unusable[0]], _fault_of_numbers(_row(given[unusable[0]]))
         raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.", [item])
     return matrix
+
+
+def as_matrix(answer: object) -> Vector:
+    """Return an embedder's answer, rows of numbers, as float32; what overflows is infinite.
+
+    Raises:
+        TypeError: These are no numbers.
+        ValueError: The rows differ in length.
+    """
+    with np.errstate(over="ignore"):
+        rows = [_packed(row) for row in answer] if isinstance(answer, list) else answer
+        return np.asarray(rows, dtype=np.float32)
+
+
+def _packed(row: object) -> object:
+    """Return a list of floats as an array of float32: numpy takes twice the time, to find out what is in it."""
+    if type(row) is list and row and type(row[0]) is float:
+        try:
+            return np.frombuffer(struct.pack(f"<{len(row)}f", *row), "<f4")
+        except (struct.error, OverflowError):  # numpy tells what is wrong
+            return row
+    return row
 
 
 def _row(vector: object) -> _Array:
