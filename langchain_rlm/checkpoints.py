@@ -39,19 +39,43 @@ _OF_THE_FRAMEWORK: Final = frozenset({"source", "step", "parents", "run_id", _CO
 class RLMSaver(BaseCheckpointSaver[Any]):
     """Keeps the checkpoints of graphs beside the memories, in one file and for sync and async graphs alike.
 
+    Setup:
+        Install `rlm-memory[langgraph]`.
+
+    Instantiate:
+        With `path="memory.db"` it is there again the next time; `memory=` takes a memory that is open.
+
+        >>> import asyncio
+        >>> from langchain_rlm import RLMSaver
+        >>> saver = RLMSaver()
+
+    Use in a graph:
+        >>> from langgraph.graph import StateGraph
+        >>> builder = StateGraph(int).add_node("add one", lambda n: n + 1)
+        >>> graph = builder.set_entry_point("add one").set_finish_point("add one").compile(checkpointer=saver)
+        >>> config = {"configurable": {"thread_id": "1"}}
+        >>> graph.invoke(1, config), graph.get_state(config).values
+        (2, 2)
+
+    Search with filter:
+        The checkpoints of a thread, the latest first; `filter` is about their metadata.
+
+        >>> [found.metadata["step"] for found in saver.list(config)]
+        [1, 0, -1]
+        >>> [found.metadata["step"] for found in saver.list(config, filter={"source": "input"})]
+        [-1]
+
+    Async:
+        >>> asyncio.run(graph.ainvoke(5, config))
+        6
+        >>> saver.close()
+
     It may be used from any thread and any number of event loops; other processes may use the file at the same time.
     A checkpoint, or the writes of a task, is on disk when the method returns. What is the same in two checkpoints of a
     thread is stored once, the messages that two states of a conversation share for instance.
 
     Nothing that is stored can name a class to import: what is neither a plain value, nor a message, document or other
     type that LangGraph counts as safe, comes back as a dict, unless it is allowed.
-
-    >>> from langgraph.checkpoint.base import empty_checkpoint
-    >>> with RLMSaver() as saver:
-    ...     config = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    ...     stored = saver.put(config, empty_checkpoint(), {"source": "input", "step": -1}, {})
-    ...     [found.metadata["step"] for found in saver.list(config)]
-    [-1]
     """
 
     def __init__(

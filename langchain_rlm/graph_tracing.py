@@ -20,12 +20,38 @@ _logger = logging.getLogger("langchain_rlm")
 class RLMGraphCallbackHandler(GraphCallbackHandler):
     """Records in a session with checkpoints where a graph is interrupted and where it goes on, and saves it there.
 
-    It goes beside `RLMCallbackHandler`, which sees runs and calls, but not at which checkpoint of the graph a run
-    waits, nor one that waits before or after a node and not in it:
+    Setup:
+        Install `rlm-memory[langgraph]`.
 
-        session = RLMSession("monday", store=CheckpointStore("checkpoints"))
-        handlers = [RLMCallbackHandler(memory, rlm_session=session), RLMGraphCallbackHandler(session)]
-        graph.invoke(state, {"callbacks": handlers, "configurable": {"thread_id": "monday"}})
+    Instantiate:
+        It goes beside `RLMCallbackHandler`, which sees runs and calls, but not at which checkpoint of the graph a run
+        waits, nor one that waits before or after a node and not in it.
+
+        >>> import tempfile
+        >>> from langchain_rlm import RLMCallbackHandler, RLMGraphCallbackHandler
+        >>> from rlm_memory import Memory
+        >>> from rlm_memory.checkpoints import CheckpointStore, RLMSession
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> session = RLMSession("monday", store=CheckpointStore(folder.name))
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> handlers = [RLMCallbackHandler(memory, rlm_session=session), RLMGraphCallbackHandler(session)]
+
+    Use in a graph:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph.graph import StateGraph
+        >>> from langgraph.types import Command, interrupt
+        >>> builder = StateGraph(dict).add_node("ask", lambda state: {"name": interrupt("Who are you?")})
+        >>> graph = builder.set_entry_point("ask").set_finish_point("ask").compile(checkpointer=InMemorySaver())
+        >>> config = {"callbacks": handlers, "configurable": {"thread_id": "monday"}}
+        >>> waiting = graph.invoke({}, config)
+        >>> graph.invoke(Command(resume="Ada"), config)
+        {'name': 'Ada'}
+        >>> [event["type"] for event in session.trajectory_events if event["type"] in {"interrupt", "resume"}]
+        ['interrupt', 'resume']
+        >>> folder.cleanup()
+
+    Async:
+        `graph.ainvoke` takes the same handlers.
 
     A run is never broken: what goes wrong here is logged under "langchain_rlm".
     """

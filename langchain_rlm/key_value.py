@@ -87,6 +87,8 @@ class RLMStore(BaseStore):
             `default_ttl`, `refresh_on_read`, `omit_expired` and `sweep_interval_minutes`.
 
     Instantiate:
+        >>> import asyncio
+        >>> from langchain_rlm import RLMStore
         >>> store = RLMStore(path=":memory:", fields=["text"])
 
     Put, get, delete:
@@ -98,6 +100,8 @@ class RLMStore(BaseStore):
     Search:
         >>> [item.key for item in store.search(("users",), query="Who drinks tea?", limit=1)]
         ['drink']
+
+    Search with filter:
         >>> store.search(("users",), filter={"rating": {"$lt": 5}})
         []
 
@@ -108,7 +112,11 @@ class RLMStore(BaseStore):
         >>> store.list_namespaces(prefix=("users", "*"))
         [('users', 'ada')]
 
-    In a graph:
+    Async:
+        >>> asyncio.run(store.aget(("users", "ada"), "drink")).key
+        'drink'
+
+    Use in a graph:
         `builder.compile(store=store)`, `create_agent(…, store=store)`.
 
     **Items are memories**, in the namespace of the memory: other adapters find them by their text, with the value as

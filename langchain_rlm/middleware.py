@@ -66,20 +66,38 @@ class RLMMemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     Setup:
         Install `rlm-memory[langgraph]`.
 
-    Use:
+    Instantiate:
+        >>> import asyncio
+        >>> from langchain_rlm import RLMMemoryMiddleware
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes green tea."], ids=["tea"])
+        >>> middleware = RLMMemoryMiddleware(memory, tools=())
+
+    Use in an agent:
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
         >>> from langchain_core.messages import AIMessage
-        >>> memory = Memory.open(":memory:", embedder=None)
-        >>> ids = memory.add(["Ada likes green tea."], ids=["tea"])
-        >>> model = GenericFakeChatModel(messages=iter([AIMessage("Green tea.")]))
-        >>> agent = create_agent(model, middleware=[RLMMemoryMiddleware(memory, tools=())])
+        >>> model = GenericFakeChatModel(messages=iter([AIMessage("Green tea."), AIMessage("Still green tea.")]))
+        >>> agent = create_agent(model, middleware=[middleware])
         >>> config = {"configurable": {"thread_id": "monday"}}
         >>> answer = agent.invoke({"messages": [("user", "Which tea does Ada like?")]}, config)
         >>> answer["messages"][-1].content
         'Green tea.'
         >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
         [('monday', 1)]
+
+    Async:
+        >>> answer = asyncio.run(agent.ainvoke({"messages": [("user", "Which tea now?")]}, config))
+        >>> answer["messages"][-1].content
+        'Still green tea.'
+
+    Search with filter:
+        With `scope`, memories must have this metadata to be seen, and get it when they are remembered:
+
+        >>> for_ada = RLMMemoryMiddleware(memory, scope={"user": "ada"})
+        >>> [tool.name for tool in for_ada.tools]
+        ['remember', 'search_memory', 'forget_memory', 'pin_memory']
 
     **Before the agent** starts, memories are searched for the last message of the user, and those that fit into the
     budget of tokens are an access. Each model call gets them at the end of its system message; the messages that are

@@ -29,26 +29,47 @@ class PythonCode(BaseModel):
 
 
 class RLMPythonREPLTool(BaseTool):
-    r"""Runs Python for an agent, in a namespace for each session that is saved as it goes.
+    r"""rRuns Python for an agent, in a namespace for each session that is saved as it goes.
 
     This is no sandbox: the code can do what the program can, such as read files and keys, or use the network. Run
     models that you do not trust in a container of their own. `time_limit` stops code; it does not confine it.
+
+    Setup:
+        Install `rlm-memory[langchain]`.
+
+    Instantiate:
+        >>> import tempfile
+        >>> from langchain_rlm import RLMPythonREPLTool
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> tool = RLMPythonREPLTool(path=folder.name, session_id="demo")
+
+    Invoke:
+        >>> tool.invoke({"code": "x = [1, 2]\nsum(x)"})
+        '3'
+        >>> tool.close()
+
+        Later, or in another process:
+
+        >>> tool = RLMPythonREPLTool(path=folder.name, session_id="demo")
+        >>> print(tool.invoke({"code": "x"}))
+        The session was restored at turn 1.
+        Variables that are back: x.
+        [1, 2]
+
+    Async:
+        >>> import asyncio
+        >>> asyncio.run(tool.ainvoke({"code": "x[0]"}))
+        '1'
+        >>> tool.close()
+        >>> folder.cleanup()
+
+    Use in an agent:
+        `create_agent(model, tools=[tool])`.
 
     The session is the `session_id` of the run's `config["configurable"]` or metadata, else the one given here, else its
     `thread_id`, else one of this object's own. One that was saved goes on where it was, in any process; the first
     result then says which variables are back, and which are not. The result is the message for the model, with the
     `CellResult` as its artifact.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with RLMPythonREPLTool(path=folder, session_id="demo") as tool:
-    ...         print(tool.invoke({"code": "x = [1, 2]\nsum(x)"}))
-    ...     with RLMPythonREPLTool(path=folder, session_id="demo") as tool:
-    ...         print(tool.invoke({"code": "x"}))
-    3
-    The session was restored at turn 1.
-    Variables that are back: x.
-    [1, 2]
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -59,6 +59,7 @@ class RLMRetriever(SessionRetriever):
             A metadata key that gets the scores of each document; by default the metadata is what was added.
 
     Instantiate:
+        >>> from langchain_rlm import RLMRetriever
         >>> from rlm_memory import Memory
         >>> memory = Memory.open(":memory:", embedder=None)
         >>> texts = ["Ada likes tea.", "Ada lives in Oslo.", "Bo lives in Rome."]
@@ -73,8 +74,17 @@ class RLMRetriever(SessionRetriever):
 
         >>> len(retriever.invoke("Ada", k=3))
         3
+
+    Search with filter:
+        An operator that is not known raises `InvalidFilterError`.
+
         >>> retriever.invoke("Ada", filter={"n": 1}, scores_key="scores")[0].metadata["scores"]["relevance"]
         1.0
+
+    Async:
+        >>> import asyncio
+        >>> [document.page_content for document in asyncio.run(retriever.ainvoke("Who lives in Rome?"))]
+        ['Bo lives in Rome.']
 
     Use within a chain:
         >>> from langchain_core.prompts import ChatPromptTemplate

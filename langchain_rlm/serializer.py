@@ -17,13 +17,24 @@ _OF_LANGGRAPH: Final = frozenset({"null", "bytes", "bytearray", "msgpack", "json
 class RLMSerializer(SerializerProtocol):
     """Turns values into bytes and back exactly: tuples, sets, data frames, arrays, shared and cyclic parts.
 
+    Setup:
+        Install `rlm-memory[langgraph]`.
+
+    Instantiate:
+        >>> from langchain_rlm import RLMSerializer
+        >>> serializer = RLMSerializer()
+
+    Dump and load:
+        >>> serializer.loads_typed(serializer.dumps_typed({"seen": {1, 2}, (1, 2): ("a", b"b")}))
+        {'seen': {1, 2}, (1, 2): ('a', b'b')}
+
+    Use in a checkpointer:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> saver = InMemorySaver(serde=serializer)
+
     Bytes are data: no code in them runs, and they can name no class outside of the standard library's harmless part,
     LangChain's and LangGraph's messages, documents and types, pandas, polars, numpy, pyarrow, and `allow`. A value that
     could not be read back is refused when it is written. What LangGraph's own serialiser has written is read, too.
-
-    >>> serializer = RLMSerializer()
-    >>> serializer.loads_typed(serializer.dumps_typed({"seen": {1, 2}, (1, 2): ("a", b"b")}))
-    {'seen': {1, 2}, (1, 2): ('a', b'b')}
     """
 
     def __init__(self, *, allow: Iterable[type] = (), limits: Limits | None = None) -> None:

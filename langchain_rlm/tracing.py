@@ -240,6 +240,42 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
     Pass it in the configuration of a call: `chain.invoke(question, {"callbacks": [handler]})`. It may serve any number
     of calls at once, of chains, tools, agents and LangGraph graphs.
 
+    Setup:
+        Install `rlm-memory[langchain]`.
+
+    Instantiate:
+        >>> import asyncio
+        >>> from langchain_rlm import RLMCallbackHandler
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
+        >>> handler = RLMCallbackHandler(memory)
+
+    Use in a chain:
+        >>> from uuid import uuid4
+        >>> from langchain_core.runnables import RunnableLambda
+        >>> from langchain_rlm import RLMRetriever
+        >>> chain = RLMRetriever(memory=memory) | RunnableLambda(lambda found: found[0].page_content)
+        >>> run_id = uuid4()
+        >>> chain.invoke("tea", {"callbacks": [handler], "configurable": {"session_id": "monday"}, "run_id": run_id})
+        'Ada likes tea.'
+        >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
+        [('monday', 1)]
+
+        It goes into the configuration of an agent or a graph in the same way.
+
+    Feedback:
+        To how many memories it was attached:
+
+        >>> handler.feedback(run_id, False)
+        1
+
+    Async:
+        >>> asyncio.run(chain.ainvoke("tea", {"callbacks": [handler], "configurable": {"session_id": "monday"}}))
+        'Ada likes tea.'
+        >>> memory.get("tea")[0].access_count
+        2
+
     **Accesses.** A document that a retriever hands over is an access of the node with its id; other documents are
     passed over, so the chain may have retrievers of other stores. What a retriever within a retriever finds (that of a
     reranker, for instance) counts if the outer one hands it on. `RLMRetriever` leaves it to the handler to report.
@@ -266,17 +302,6 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
 
     A run is never broken: what goes wrong here is logged under "langchain_rlm". In a run that is awaited it works in a
     thread; `AsyncRLMCallbackHandler` needs fewer of them.
-
-    >>> from langchain_core.runnables import RunnableLambda
-    >>> from langchain_rlm import RLMRetriever
-    >>> memory = Memory.open(":memory:", embedder=None)
-    >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
-    >>> handler = RLMCallbackHandler(memory)
-    >>> chain = RLMRetriever(memory=memory) | RunnableLambda(lambda found: found[0].page_content)
-    >>> chain.invoke("tea", {"callbacks": [handler], "configurable": {"session_id": "monday"}})
-    'Ada likes tea.'
-    >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
-    [('monday', 1)]
     """
 
     def on_chain_start(
@@ -424,15 +449,32 @@ class RLMCallbackHandler(_Tracking, BaseCallbackHandler):
 class AsyncRLMCallbackHandler(_Tracking, AsyncCallbackHandler):
     """The same as `RLMCallbackHandler` for runs that are awaited: it works on the store in a thread.
 
-    >>> from langchain_rlm import RLMRetriever
-    >>> memory = Memory.open(":memory:", embedder=None)
-    >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
-    >>> async def main():
-    ...     handler = AsyncRLMCallbackHandler(memory, session_id="monday")
-    ...     await RLMRetriever(memory=memory).ainvoke("tea", {"callbacks": [handler]})
-    >>> asyncio.run(main())
-    >>> memory.get("tea")[0].access_count
-    1
+    Setup:
+        Install `rlm-memory[langchain]`.
+
+    Instantiate:
+        >>> import asyncio
+        >>> from langchain_rlm import AsyncRLMCallbackHandler
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
+        >>> handler = AsyncRLMCallbackHandler(memory, session_id="monday")
+
+    Async, use in a chain:
+        `feedback` is awaited, too.
+
+        >>> from uuid import uuid4
+        >>> from langchain_core.runnables import RunnableLambda
+        >>> from langchain_rlm import RLMRetriever
+        >>> chain = RLMRetriever(memory=memory) | RunnableLambda(lambda found: found[0].page_content)
+        >>> async def main():
+        ...     run_id = uuid4()
+        ...     answer = await chain.ainvoke("tea", {"callbacks": [handler], "run_id": run_id})
+        ...     return answer, await handler.feedback(run_id, True)
+        >>> asyncio.run(main())
+        ('Ada likes tea.', 1)
+        >>> memory.get("tea")[0].access_count
+        1
     """
 
     async def on_chain_start(

@@ -27,20 +27,38 @@ class RLMChatStore(AsyncDBChatStore):
     It behaves as LlamaIndex's `SQLAlchemyChatStore`, but that every call is one transaction: a history that cannot be
     written leaves the old one as it was. Histories are no memories, see `Conversations`; `RLMMemoryBlock` makes some.
 
-    >>> import asyncio
-    >>> from llama_index.core.memory import Memory as ChatMemory
-    >>> async def main():
-    ...     with Memory.open(":memory:", embedder=None) as memory:
-    ...         chat = ChatMemory.from_defaults(
-    ...             session_id="monday", chat_store=RLMChatStore(memory), tokenizer_fn=str.split
-    ...         )
-    ...         await chat.aput(ChatMessage("Where is Oslo?"))
-    ...         later = ChatMemory.from_defaults(
-    ...             session_id="monday", chat_store=RLMChatStore(memory), tokenizer_fn=str.split
-    ...         )
-    ...         return [message.content for message in await later.aget()]
-    >>> asyncio.run(main())
-    ['Where is Oslo?']
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        `from_params("memory.db")` opens a file.
+
+        >>> from llama_index.core.llms import ChatMessage
+        >>> from llamaindex_rlm import RLMChatStore
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> store = RLMChatStore(memory)
+
+    Add messages, async:
+        Every method is awaited.
+
+        >>> import asyncio
+        >>> async def main():
+        ...     await store.add_message("tuesday", ChatMessage("Who is there?"))
+        ...     return await store.count_messages("tuesday"), await store.get_keys()
+        >>> asyncio.run(main())
+        (1, ['tuesday'])
+
+    Use in a memory:
+        >>> from llama_index.core.memory import Memory as ChatMemory
+        >>> async def main():
+        ...     chat = ChatMemory.from_defaults(session_id="monday", chat_store=store, tokenizer_fn=str.split)
+        ...     await chat.aput(ChatMessage("Where is Oslo?"))
+        ...     later = ChatMemory.from_defaults(session_id="monday", chat_store=store, tokenizer_fn=str.split)
+        ...     return [message.content for message in await later.aget()]
+        >>> asyncio.run(main())
+        ['Where is Oslo?']
+        >>> memory.close()
 
     It is serialised as a reference: `to_dict` names the file and the namespace, `from_dict` opens them again.
     """
@@ -192,14 +210,33 @@ class RLMSyncChatStore(BaseChatStore):
     It shows the messages in use; what `RLMChatStore` has archived is not among them, and goes when a key is set anew.
     Its async methods, which are those of the base, work in threads.
 
-    >>> from llama_index.core.memory import ChatMemoryBuffer
-    >>> with Memory.open(":memory:", embedder=None) as memory:
-    ...     chat = ChatMemoryBuffer.from_defaults(
-    ...         chat_store=RLMSyncChatStore(memory), chat_store_key="monday", tokenizer_fn=str.split
-    ...     )
-    ...     chat.put(ChatMessage("Where is Oslo?"))
-    ...     [message.content for message in chat.get()]
-    ['Where is Oslo?']
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> from llama_index.core.llms import ChatMessage
+        >>> from llamaindex_rlm import RLMSyncChatStore
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> store = RLMSyncChatStore(memory)
+
+    Add messages:
+        >>> store.add_message("tuesday", ChatMessage("Who is there?"))
+        >>> [message.content for message in store.get_messages("tuesday")], store.get_keys()
+        (['Who is there?'], ['tuesday'])
+
+    Use in a memory:
+        >>> from llama_index.core.memory import ChatMemoryBuffer
+        >>> chat = ChatMemoryBuffer.from_defaults(chat_store=store, chat_store_key="monday", tokenizer_fn=str.split)
+        >>> chat.put(ChatMessage("Where is Oslo?"))
+        >>> [message.content for message in chat.get()]
+        ['Where is Oslo?']
+
+    Async:
+        >>> import asyncio
+        >>> [message.content for message in asyncio.run(store.aget_messages("monday"))]
+        ['Where is Oslo?']
+        >>> memory.close()
     """
 
     path: str

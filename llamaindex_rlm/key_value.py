@@ -18,14 +18,38 @@ _PREFIX: Final = "llamaindex:"
 class RLMKVStore(BaseKVStore):
     """Keeps dicts under keys, in collections; what is built on such a store needs no files of its own.
 
-    >>> from llama_index.core.schema import TextNode
-    >>> from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
-    >>> memory = Memory.open(":memory:", embedder=None)
-    >>> documents = KVDocumentStore(RLMKVStore(memory))
-    >>> documents.add_documents([TextNode(text="Oslo is in Norway.", id_="oslo")])
-    >>> documents.get_document("oslo").text
-    'Oslo is in Norway.'
-    >>> memory.close()
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        `from_params("memory.db")` opens a file.
+
+        >>> import asyncio
+        >>> from llamaindex_rlm import RLMKVStore
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> store = RLMKVStore(memory)
+
+    Put, get, delete:
+        >>> store.put("ada", {"tea": "green"}, collection="people")
+        >>> store.get("ada", collection="people"), store.get("bo", collection="people")
+        ({'tea': 'green'}, None)
+        >>> store.delete("ada", collection="people")
+        True
+
+    Async:
+        >>> asyncio.run(store.aput("bo", {"tea": "black"}))
+        >>> asyncio.run(store.aget("bo"))
+        {'tea': 'black'}
+
+    Use in a document store:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
+        >>> documents = KVDocumentStore(store)
+        >>> documents.add_documents([TextNode(text="Oslo is in Norway.", id_="oslo")])
+        >>> documents.get_document("oslo").text
+        'Oslo is in Norway.'
+        >>> memory.close()
 
     Every call is one transaction, `put_all` too, whatever its `batch_size`.
     """

@@ -54,25 +54,41 @@ class _Shown:
 class RLMMemoryBlock(BaseMemoryBlock[str]):
     """Reminds a chat of memories, and keeps as memories what the chat memory flushes.
 
-    >>> from llamaindex_rlm import RLMChatStore
-    >>> memory = Memory.open(":memory:", embedder=None)
-    >>> ids = memory.add(["Ada likes green tea."], ids=["tea"])
-    >>> block = RLMMemoryBlock(memory)
-    >>> async def main():
-    ...     chat = ChatMemory.from_defaults(
-    ...         session_id="monday", memory_blocks=[block], chat_store=RLMChatStore(memory), tokenizer_fn=str.split
-    ...     )
-    ...     await chat.aput(ChatMessage("Which tea does Ada like?"))
-    ...     messages = await chat.aget()
-    ...     await block.aend_session(chat, success=True)
-    ...     return str(messages[0])
-    >>> reminded = asyncio.run(main())
-    >>> "Ada likes green tea." in reminded
-    True
-    >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
-    [('monday', 1)]
-    >>> [(node.text, node.type) for node in memory.list(where={"session_id": "monday"})]
-    [('Which tea does Ada like?', 'experience')]
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> import asyncio
+        >>> from llama_index.core.llms import ChatMessage
+        >>> from llama_index.core.memory import Memory as ChatMemory
+        >>> from llamaindex_rlm import RLMMemoryBlock
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes green tea."], ids=["tea"])
+        >>> block = RLMMemoryBlock(memory)
+
+    Use in a memory, async:
+        >>> from llamaindex_rlm import RLMChatStore
+        >>> async def main():
+        ...     chat = ChatMemory.from_defaults(
+        ...         session_id="monday", memory_blocks=[block], chat_store=RLMChatStore(memory), tokenizer_fn=str.split
+        ...     )
+        ...     await chat.aput(ChatMessage("Which tea does Ada like?"))
+        ...     messages = await chat.aget()
+        ...     await block.aend_session(chat, success=True)
+        ...     return str(messages[0])
+        >>> reminded = asyncio.run(main())
+        >>> "Ada likes green tea." in reminded
+        True
+        >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
+        [('monday', 1)]
+        >>> [(node.text, node.type) for node in memory.list(where={"session_id": "monday"})]
+        [('Which tea does Ada like?', 'experience')]
+
+    Search with filter:
+        With `scope`, memories must have this metadata to be seen, and get it when they are kept:
+
+        >>> for_ada = RLMMemoryBlock(memory, scope={"user": "ada"})
 
     **Reading.** Memories are searched for the last message of the user, and each that is shown is an access in the
     session. Messages that the chat still has are not shown again. One question is one turn, however often the chat

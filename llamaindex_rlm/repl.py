@@ -18,26 +18,51 @@ from rlm_memory.repl import CellResult, Repl, Repls
 
 
 class RLMCodeInterpreter(BaseToolSpec):
-    r"""Runs Python for an agent, in a namespace for each session that is saved as it goes.
+    r"""rRuns Python for an agent, in a namespace for each session that is saved as it goes.
 
     This is no sandbox: the code can do what the program can, such as read files and keys, or use the network. Run
     models that you do not trust in a container of their own. `time_limit` stops code; it does not confine it.
+
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> import tempfile
+        >>> from llamaindex_rlm import RLMCodeInterpreter
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> interpreter = RLMCodeInterpreter(path=folder.name, session_id="demo")
+
+    Run code:
+        >>> interpreter.python("x = [1, 2]\nsum(x)")
+        '3'
+        >>> interpreter.close()
+
+        Later, or in another process:
+
+        >>> interpreter = RLMCodeInterpreter(path=folder.name, session_id="demo")
+        >>> print(interpreter.python("x"))
+        The session was restored at turn 1.
+        Variables that are back: x.
+        [1, 2]
+
+    Use in an agent:
+        `FunctionAgent(tools=interpreter.to_tool_list(), llm=llm)`, or
+        `CodeActAgent(interpreter.code_execute_fn, llm=llm)`.
+
+        >>> [tool.metadata.name for tool in interpreter.to_tool_list()]
+        ['python']
+
+    Async:
+        >>> import asyncio
+        >>> asyncio.run(interpreter.apython("x[0]"))
+        '1'
+        >>> interpreter.close()
+        >>> folder.cleanup()
 
     `to_tool_list()` gives the tool for a `FunctionAgent` or a `ReActAgent`; `code_execute_fn` is for a `CodeActAgent`.
     The session is the `session_id` of `instrument_tags`, else the one given here, else one of this object's own. One
     that was saved goes on where it was, in any process; the first result then says which variables are back, and which
     are not.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with RLMCodeInterpreter(path=folder, session_id="demo") as interpreter:
-    ...         print(interpreter.python("x = [1, 2]\nsum(x)"))
-    ...     with RLMCodeInterpreter(path=folder, session_id="demo") as interpreter:
-    ...         print(interpreter.to_tool_list()[0](code="x"))
-    3
-    The session was restored at turn 1.
-    Variables that are back: x.
-    [1, 2]
     """
 
     spec_functions: ClassVar[list[SPEC_FUNCTION_TYPE]] = [("python", "apython")]  # type: ignore[misc]  # theirs is no ClassVar

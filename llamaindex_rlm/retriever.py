@@ -23,24 +23,41 @@ class RLMRetriever(BaseRetriever):
     The score of a result orders the results of one question, from 0 to 1. For cosines, which mean the same across
     questions, use `RLMVectorStore` in mode DEFAULT.
 
-    >>> with Memory.open(":memory:", embedder=None) as memory:
-    ...     ids = memory.add(["Paris is in France.", "Oslo is in Norway."])
-    ...     retriever = RLMRetriever(memory=memory, similarity_top_k=1)
-    ...     [found.text for found in retriever.retrieve("Which country has Oslo?")]
-    ['Oslo is in Norway.']
+    Setup:
+        Install `rlm-memory[llamaindex]`.
 
-    With a filter, awaited, and in a query engine:
+    Instantiate:
+        >>> import asyncio
+        >>> from llamaindex_rlm import RLMRetriever
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> years = [{"year": 1999}, {"year": 2024}, {}]
+        >>> ids = memory.add(["Old tea.", "New tea.", "Oslo is in Norway."], metadatas=years)
+        >>> retriever = RLMRetriever(memory, similarity_top_k=1)
 
-    >>> import asyncio
-    >>> from llama_index.core.llms import MockLLM
-    >>> from llama_index.core.query_engine import RetrieverQueryEngine
-    >>> with Memory.open(":memory:", embedder=None) as memory:
-    ...     ids = memory.add(["Old tea.", "New tea."], metadatas=[{"year": 1999}, {"year": 2024}])
-    ...     retriever = RLMRetriever(memory, filters={"year": {"$gte": 2000}})
-    ...     found = asyncio.run(retriever.aretrieve("tea"))
-    ...     engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
-    ...     [one.text for one in found], len(engine.query("Which tea?").source_nodes)
-    (['New tea.'], 1)
+    Search:
+        >>> [found.text for found in retriever.retrieve("Which country has Oslo?")]
+        ['Oslo is in Norway.']
+
+    Search with filter:
+        `MetadataFilters`, or the dialect of `rlm_memory.filters`; an operator that is not known raises
+        `InvalidFilterError`.
+
+        >>> recent = RLMRetriever(memory, filters={"year": {"$gte": 2000}})
+        >>> [found.text for found in recent.retrieve("tea")]
+        ['New tea.']
+
+    Async:
+        >>> [found.text for found in asyncio.run(recent.aretrieve("tea"))]
+        ['New tea.']
+
+    Use in a query engine:
+        >>> from llama_index.core.llms import MockLLM
+        >>> from llama_index.core.query_engine import RetrieverQueryEngine
+        >>> engine = RetrieverQueryEngine.from_args(recent, llm=MockLLM())
+        >>> len(engine.query("Which tea?").source_nodes)
+        1
+        >>> memory.close()
     """
 
     def __init__(

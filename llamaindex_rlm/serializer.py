@@ -20,15 +20,26 @@ _LARGEST: Final = 2**63
 class RLMSerializer(JsonSerializer):
     """Turns values into text and back exactly: tuples, sets, data frames, arrays, bytes, keys that are no text.
 
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> from llamaindex_rlm import RLMSerializer
+        >>> serializer = RLMSerializer()
+
+    Serialize and deserialize:
+        >>> serializer.deserialize(serializer.serialize({"seen": {1, 2}, "pair": ("a", b"b"), "n": 1}))
+        {'seen': {1, 2}, 'pair': ('a', b'b'), 'n': 1}
+
+    Use in a workflow:
+        `ctx.to_dict(serializer=serializer)`, and `Context.from_dict(workflow, data, serializer=serializer)`.
+        `save_context` and `load_context` do both on a file.
+
     What JSON holds exactly stays JSON that a person can read, so that a list that two lists share is two afterwards;
     other values are in it as one string each. Bytes are data: no code in them runs, and they can name no class outside
     of the standard library's harmless part, LlamaIndex's nodes and messages, pandas, polars, numpy, pyarrow, and
     `allowed_types`. Events of other classes are written as LlamaIndex does. What its own serialiser has written is
     read, too.
-
-    >>> serializer = RLMSerializer()
-    >>> serializer.deserialize(serializer.serialize({"seen": {1, 2}, "pair": ("a", b"b"), "n": 1}))
-    {'seen': {1, 2}, 'pair': ('a', b'b'), 'n': 1}
     """
 
     def __init__(self, *, allowed_types: Iterable[type[Any] | str] = (), limits: Limits | None = None) -> None:

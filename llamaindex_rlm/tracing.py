@@ -258,6 +258,43 @@ class RLMEventHandler(BaseEventHandler):
 
     Both are added to a dispatcher, and see what goes on below it in all threads: `tracked` does that for a block.
 
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> import asyncio
+        >>> from llamaindex_rlm import RLMEventHandler, tracked
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
+        >>> handler = RLMEventHandler(memory, session_id="monday")
+
+        `tracked(memory)` makes both handlers, adds them, and takes them away at the end of its block.
+
+    Use in a query engine:
+        >>> from llama_index.core import get_response_synthesizer
+        >>> from llama_index.core.instrumentation.dispatcher import instrument_tags
+        >>> from llama_index.core.llms import MockLLM
+        >>> from llama_index.core.query_engine import RetrieverQueryEngine
+        >>> from llamaindex_rlm import RLMRetriever
+        >>> engine = RetrieverQueryEngine(RLMRetriever(memory), get_response_synthesizer(llm=MockLLM()))
+        >>> with tracked(memory) as handler, instrument_tags({"session_id": "monday", "run_id": "first"}):
+        ...     answer = engine.query("tea")
+        >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
+        [('monday', 1)]
+
+    Feedback:
+        To how many memories it was attached:
+
+        >>> handler.feedback("first", False)
+        1
+
+    Async:
+        >>> with tracked(memory, session_id="monday") as handler:
+        ...     answer = asyncio.run(engine.aquery("tea"))
+        >>> memory.get("tea")[0].access_count
+        2
+
     **Accesses.** A node that a retriever hands over is an access of the memory with its id; other nodes are passed
     over, so there may be retrievers of other stores. What a retriever within a retriever finds (that of a fusion, for
     instance) counts if the outer one hands it on.
@@ -286,21 +323,6 @@ class RLMEventHandler(BaseEventHandler):
     A run is never broken, and never waits for the writers of the memory: reports are queued in a file, see
     `Session.record_access`. The dispatcher says nothing about errors of handlers: they are logged under
     "llamaindex_rlm".
-
-    >>> from llama_index.core import get_response_synthesizer
-    >>> from llama_index.core.instrumentation.dispatcher import instrument_tags
-    >>> from llama_index.core.llms import MockLLM
-    >>> from llama_index.core.query_engine import RetrieverQueryEngine
-    >>> from llamaindex_rlm import RLMRetriever
-    >>> memory = Memory.open(":memory:", embedder=None)
-    >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
-    >>> engine = RetrieverQueryEngine(RLMRetriever(memory), get_response_synthesizer(llm=MockLLM()))
-    >>> with tracked(memory) as handler, instrument_tags({"session_id": "monday", "run_id": "first"}):
-    ...     answer = engine.query("tea")
-    >>> [(access.session_id, access.turn) for access in memory.accesses("tea")]
-    [('monday', 1)]
-    >>> handler.feedback("first", False)
-    1
     """
 
     _tracking: Tracking = PrivateAttr()
@@ -367,6 +389,37 @@ class RLMSpanHandler(BaseSpanHandler[BaseSpan]):
 
     It goes to the same dispatcher as the event handler. Alone it reports nothing to the memory; without it, each
     retrieval is a turn of its own, unless an agent or a workflow runs, no outcome is known, and nothing is recorded.
+
+    Setup:
+        Install `rlm-memory[llamaindex]`.
+
+    Instantiate:
+        >>> from llamaindex_rlm import RLMEventHandler, RLMSpanHandler
+        >>> from rlm_memory import Memory
+        >>> memory = Memory.open(":memory:", embedder=None)
+        >>> ids = memory.add(["Ada likes tea."], ids=["tea"])
+        >>> events, spans = RLMEventHandler(memory, session_id="monday"), RLMSpanHandler(memory)
+
+    Use in a query engine:
+        What `tracked` does for a block, for as long as the process runs:
+
+        >>> from llama_index.core import get_response_synthesizer
+        >>> from llama_index.core.instrumentation import get_dispatcher
+        >>> from llama_index.core.llms import MockLLM
+        >>> from llama_index.core.query_engine import RetrieverQueryEngine
+        >>> from llamaindex_rlm import RLMRetriever
+        >>> root = get_dispatcher()
+        >>> root.add_event_handler(events)
+        >>> root.add_span_handler(spans)
+        >>> engine = RetrieverQueryEngine(RLMRetriever(memory), get_response_synthesizer(llm=MockLLM()))
+        >>> answer = engine.query("tea")
+        >>> memory.get("tea")[0].access_count
+        1
+        >>> root.event_handlers.remove(events)
+        >>> root.span_handlers.remove(spans)
+
+    Async:
+        It sees awaited runs, and streams, in the same way.
     """
 
     _tracking: Tracking = PrivateAttr()

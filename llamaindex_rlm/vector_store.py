@@ -44,31 +44,65 @@ class RLMVectorStore(BasePydanticVectorStore):
 
     What LangChain or the core adds to the same store is found too, as a TextNode, and the other way round.
 
-    >>> from llama_index.core.schema import TextNode
-    >>> with Memory.open(":memory:", embedder=None) as memory:
-    ...     store = RLMVectorStore(memory=memory)
-    ...     ids = store.add([TextNode(id_="a", text="Paris in France"), TextNode(id_="b", text="Oslo in Norway")])
-    ...     store.query(VectorStoreQuery(query_str="Oslo", mode="text_search", similarity_top_k=1)).ids
-    ['b']
+    Setup:
+        Install `rlm-memory[llamaindex]`. There is no server: a store is one file, or lives in the computer's memory.
 
-    With vectors, as an index adds and asks them:
+    Instantiate:
+        `from_params("memory.db", embedding=model)` opens a file; `memory=` takes a memory that is open.
 
-    >>> from llama_index.core import VectorStoreIndex
-    >>> from llama_index.core.embeddings import MockEmbedding
-    >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
-    >>> model = MockEmbedding(embed_dim=8)
-    >>> store = RLMVectorStore.from_params(":memory:", embedding=model)
-    >>> index = VectorStoreIndex.from_vector_store(store, embed_model=model)
-    >>> index.insert_nodes([TextNode(text="Oslo is in Norway.")])
-    >>> [found.text for found in index.as_retriever().retrieve("Where is Oslo?")]
-    ['Oslo is in Norway.']
-    >>> filters = MetadataFilters(filters=[MetadataFilter(key="country", value="Norway")])
-    >>> index.as_retriever(filters=filters).retrieve("Where is Oslo?")
-    []
-    >>> store.client.close()
+        >>> import asyncio
+        >>> from llama_index.core.embeddings import MockEmbedding
+        >>> from llama_index.core.vector_stores import VectorStoreQuery
+        >>> from llamaindex_rlm import RLMVectorStore
+        >>> model = MockEmbedding(embed_dim=8)
+        >>> store = RLMVectorStore.from_params(":memory:", embedding=model)
 
-    Nodes that come with an embedding keep it; the others are embedded, by their text alone, if the memory has an
-    embedder, else they are found by words and filters. Give the memory the model of the index, so that both can search.
+    Add:
+        >>> from llama_index.core.schema import TextNode
+        >>> store.add(
+        ...     [
+        ...         TextNode(id_="a", text="Paris in France", metadata={"country": "France"}),
+        ...         TextNode(id_="b", text="Oslo in Norway", metadata={"country": "Norway"}),
+        ...         TextNode(id_="c", text="a mistake"),
+        ...     ]
+        ... )
+        ['a', 'b', 'c']
+
+        Nodes that come with an embedding keep it, a list of as many numbers as the store's vectors have; the others are
+        embedded, by their text alone, if the memory has an embedder, else they are found by words and filters. Give the
+        memory the model of the index, so that both can search.
+
+    Delete:
+        >>> store.delete_nodes(["c"])
+
+    Search:
+        >>> store.query(VectorStoreQuery(query_str="Oslo", mode="text_search", similarity_top_k=1)).ids
+        ['b']
+
+    Search with score:
+        The greater the better: of `hybrid` and `text_search` from 0 to 1 within one query, of the other modes a cosine.
+
+        >>> store.query(VectorStoreQuery(query_str="Oslo", mode="text_search", similarity_top_k=1)).similarities
+        [1.0]
+
+    Search with filter:
+        >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+        >>> filters = MetadataFilters(filters=[MetadataFilter(key="country", value="France")])
+        >>> store.query(VectorStoreQuery(query_str="in", mode="hybrid", filters=filters)).ids
+        ['a']
+
+    Async:
+        >>> asyncio.run(store.aquery(VectorStoreQuery(query_str="Paris", mode="text_search", similarity_top_k=1))).ids
+        ['a']
+
+    Use as a retriever, in an index:
+        >>> from llama_index.core import VectorStoreIndex
+        >>> index = VectorStoreIndex.from_vector_store(store, embed_model=model)
+        >>> index.insert_nodes([TextNode(text="Rome is in Italy.", metadata={"country": "Italy"})])
+        >>> italian = MetadataFilters(filters=[MetadataFilter(key="country", value="Italy")])
+        >>> [found.text for found in index.as_retriever(filters=italian).retrieve("Which city?")]
+        ['Rome is in Italy.']
+        >>> store.client.close()
 
     It is serialised as a reference: `to_dict` names the file and the namespace, `from_dict` opens them again.
     """
