@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints.table import markdown
-from rlm_memory import PromotionPolicy, errors
+from rlm_memory import PromotionPolicy, errors, integrations
 from rlm_memory.checkpoints import errors as checkpoint_errors
 from rlm_memory.filters import Operator
 
@@ -78,16 +78,31 @@ def test_prose_has_one_sentence_a_line(page: Path) -> None:
     assert [line for line in plain if re.search(r"[a-z)][.!?] [A-Z]", line)] == []
 
 
-@pytest.mark.parametrize("module", [errors, checkpoint_errors], ids=["core", "checkpoints"])
-def test_every_error_has_a_row(module: object) -> None:
-    names = [name for name, value in vars(module).items() if isinstance(value, type) and name.endswith("Error")]
-    assert len(names) > 5
-    assert [name for name in names if f"\n| `{name}` |" not in text("troubleshooting.md")] == []
+def errors_of(module: object) -> list[type]:
+    return [value for name, value in vars(module).items() if isinstance(value, type) and name.endswith("Error")]
+
+
+ERRORS = {error.__name__: error for module in (errors, checkpoint_errors, integrations) for error in errors_of(module)}
+
+
+def test_every_error_has_a_row() -> None:
+    assert len(ERRORS) > 25
+    assert [name for name in ERRORS if f"\n| `{name}` |" not in text("troubleshooting.md")] == []
 
 
 def test_no_row_names_an_error_that_is_not_there() -> None:
     named = re.findall(r"^\| `(\w+Error)` \|", text("troubleshooting.md"), re.MULTILINE)
-    assert [name for name in named if not hasattr(errors, name) and not hasattr(checkpoint_errors, name)] == []
+    assert [name for name in named if name not in ERRORS] == []
+
+
+def test_every_error_is_in_the_tree_below_its_base() -> None:
+    for name, error in ERRORS.items():
+        trees = [
+            tree for tree in (errors.__doc__, checkpoint_errors.__doc__) if tree and re.search(rf"\b{name}\b", tree)
+        ]
+        assert trees, name
+        base = error.__mro__[1].__name__
+        assert name == "RLMError" or any(base in tree for tree in trees), (name, base)
 
 
 def test_every_operator_has_a_row() -> None:

@@ -19,7 +19,8 @@ RLMError
 │   ├── StoreFullError (OSError)           no space left, or an I/O error
 │   ├── StoreReadOnlyError                 a write through a read-only store
 │   └── StoreClosedError                   a call after close()
-├── CheckpointError                        see rlm_memory.checkpoints
+├── CheckpointError                        see rlm_memory.checkpoints.errors for those below it
+├── UnsupportedRuntimeError                see rlm_memory.integrations.rlms: a version of rlms that does not fit
 └── MissingExtraError (ImportError)        an optional dependency; prints the pip command
 """
 

@@ -5,6 +5,12 @@ Pure: what is known about a node goes in, a decision with its evidence comes out
 A node rises one tier at a time by rules: task to session when it is used again within a session, session to longterm
 when it has proved itself across sessions, longterm to archive when it has long been unused. No rule takes a node out of
 the archive or down; people may do both.
+
+That the outcomes of tasks decide what is worth keeping is an idea of G-Memory (Zhang et al., "G-Memory: Tracing
+Hierarchical Memory for Multi-Agent Systems", 2025). That what no longer serves is taken out of sight and kept, with
+when and why, is one of Zep (Rasmussen et al., "Zep: A Temporal Knowledge Graph Architecture for Agent Memory", 2025).
+That notes are linked and merged as they come is one of A-MEM (Xu et al., "A-MEM: Agentic Memory for LLM Agents",
+2025), see `Memory.consolidate`. The rules and their numbers are our own.
 """
 
 from __future__ import annotations
