@@ -13,6 +13,8 @@ import pytest
 from embedding_server import EmbeddingServer
 from processes import python
 from rlm_memory import Memory
+from rlm_memory.engines.sqlite.extension import load_vec0
+from rlm_memory.engines.sqlite.keys import vector_key
 from rlm_memory.records import VectorStorage
 from support import WordEmbedder
 
@@ -99,3 +101,36 @@ def test_a_question_that_signs_tell_nothing_about_finds_k_nodes(storage: VectorS
     assert len(hits) == 5
     assert hits[0].semantic is not None
     assert hits[0].semantic >= hits[-1].semantic
+
+
+def vectors_in(connection: apsw.Connection) -> dict[str, list[tuple[object, ...]]]:
+    """Return all that vec0 keeps of the vectors."""
+    names = ("chunks", "rowids", "vector_chunks00")
+    return {name: list(connection.execute(f"SELECT * FROM node_embeddings_{name} ORDER BY 1")) for name in names}
+
+
+@pytest.mark.parametrize("storage", get_args(VectorStorage))
+def test_deleted_vectors_leave_what_vec0_would_leave(store_path: Path, tmp_path: Path, storage: VectorStorage) -> None:
+    """Whole chunks and parts of chunks; new vectors then take the slots that vec0 would give them."""
+    vectors = np.random.default_rng(1).standard_normal((100, 256))
+    ids = [str(i) for i in range(len(vectors))]
+    gone = [*range(3, 60), 70, 71, 99]
+    with Memory.open(store_path, embedder=None, embedding_storage=storage) as memory:
+        memory.add(ids, ids=ids, embeddings=vectors)
+        memory.backup(tmp_path / "copy.db")
+        memory.delete([str(i) for i in gone])
+    ours, theirs = (apsw.Connection(str(path)) for path in (store_path, tmp_path / "copy.db"))
+    load_vec0(theirs)
+    keys = [vector_key("default", str(i)) for i in gone]
+    theirs.executemany("DELETE FROM node_embeddings WHERE node_id = ?", [(key,) for key in keys])
+    left = vectors_in(theirs)
+    assert vectors_in(ours) == left
+    assert len(left["rowids"]) == len(ids) - len(gone)
+    ours.close()
+    theirs.close()
+    with Memory.open(store_path, embedder=None) as memory:
+        memory.add(["new"], ids=["new"], embeddings=vectors[:1])
+        assert memory.check()
+        assert {hit.id for hit in memory.search(embedding=vectors[0], k=2)} == {"0", "new"}
+        memory.clear()
+        assert memory.check()

@@ -29,6 +29,7 @@ from rlm_memory.engines.sqlite.threads import SQLiteThreads
 from rlm_memory.engines.sqlite.vectors import (
     VectorFormat,
     check_layout,
+    delete_vectors,
     insert_vectors,
     last_rowid,
     read_layout,
@@ -233,10 +234,8 @@ class SQLiteEngine:
             return
         layout = read_layout(connection)
         assert layout is not None  # or there would be no places
-        connection.executemany(statements.DELETE_VECTOR, [(vector_key(self._namespace, id),) for id, _ in dropped])
-        if layout.has_signs:
-            chunks = {place // layout.chunk for _, place in dropped}
-            connection.execute(statements.DELETE_LOST_SIGNS, (json.dumps(list(chunks)),))
+        keys = [vector_key(self._namespace, id) for id, _ in dropped]
+        delete_vectors(connection, layout, keys, [place for _, place in dropped])
 
     @staticmethod
     def _drop_fields(connection: apsw.Connection, owners: Iterable[tuple[int, str]]) -> None:

@@ -111,12 +111,21 @@ UPDATE_NODE: Final = (
 )
 UPDATE_PLACE: Final = "UPDATE nodes SET place = ? WHERE node = ?"
 DELETE_NODES: Final = "DELETE FROM nodes WHERE node IN (SELECT value FROM json_each(?))"
-DELETE_VECTOR: Final = "DELETE FROM node_embeddings WHERE node_id = ?"
-# vec0 drops a chunk with its last vector.
-DELETE_LOST_SIGNS: Final = (
-    "DELETE FROM vector_signs WHERE chunk IN (SELECT value FROM json_each(?)) "
-    "AND NOT EXISTS (SELECT 1 FROM node_embeddings_chunks c WHERE c.chunk_id = chunk)"
+# What vec0 keeps of a chunk: which of its slots are in use, and by which rowid.
+SELECT_CHUNK_MEMBERS: Final = (
+    "SELECT c.chunk_id, c.validity, c.rowids FROM json_each(?) AS wanted "
+    "CROSS JOIN node_embeddings_chunks c ON c.chunk_id = wanted.value"
 )
+UPDATE_CHUNK_MEMBERS: Final = "UPDATE node_embeddings_chunks SET validity = ?, rowids = ? WHERE chunk_id = ?"
+DELETE_CHUNKS: Final = tuple(
+    f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"
+    for table, column in (
+        ("node_embeddings_chunks", "chunk_id"),
+        ("node_embeddings_vector_chunks00", "rowid"),
+        ("vector_signs", "chunk"),
+    )
+)
+DELETE_VECTOR_KEYS: Final = "DELETE FROM node_embeddings_rowids WHERE id IN (SELECT value FROM json_each(?))"
 INSERT_FIELD: Final = "INSERT OR IGNORE INTO node_fields (key, value, node) VALUES (?, ?, ?)"
 DELETE_FIELD: Final = "DELETE FROM node_fields WHERE key = ? AND value IS ? AND node = ?"
 

@@ -9,6 +9,7 @@ give the same bytes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -244,6 +245,44 @@ def insert_vectors(
         # Of what is stored: rounding to int8 makes some components zero.
         _put_signs(connection, layout, places, packed_signs(stored))
     return places
+
+
+def delete_vectors(
+    connection: apsw.Connection, layout: VectorFormat, keys: Sequence[str], places: Iterable[int]
+) -> None:
+    """Delete the vectors with these node_ids, which lie at these places, and leave the tables as vec0 would.
+
+    vec0 takes 57 us for each, most of it to prepare statements anew; a chunk at once takes 5 us a vector.
+
+    Raises:
+        StoreCorruptError: What is stored of a chunk has another length.
+    """
+    offsets: dict[int, list[int]] = {}
+    for place in places:
+        chunk, offset = divmod(place, layout.chunk)
+        offsets.setdefault(chunk, []).append(offset)
+    rows = connection.execute(statements.SELECT_CHUNK_MEMBERS, (json.dumps(list(offsets)),))
+    kept: list[tuple[bytes, bytes, int]] = []
+    for chunk, validity, rowids in rows:
+        if (8 * len(validity), len(rowids)) != (layout.chunk, 8 * layout.chunk):
+            raise StoreCorruptError(f"Chunk {chunk} of the vectors is damaged; run rlm-memory check.")
+        valid = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        numbers = np.frombuffer(rowids, "<i8").copy()
+        valid[offsets[chunk]] = 0
+        numbers[offsets[chunk]] = 0
+        if valid.any():
+            kept.append((np.packbits(valid, bitorder="little").tobytes(), numbers.tobytes(), chunk))
+    connection.executemany(statements.UPDATE_CHUNK_MEMBERS, kept)
+    zeros = bytes(layout.width)
+    for _, _, chunk in kept:
+        with connection.blob_open("main", "node_embeddings_vector_chunks00", "vectors", chunk, True) as blob:
+            for offset in offsets[chunk]:
+                blob.seek(offset * layout.width)
+                blob.write(zeros)
+    emptied = json.dumps(list(offsets.keys() - {chunk for _, _, chunk in kept}))
+    for statement in statements.DELETE_CHUNKS:
+        connection.execute(statement, (emptied,))
+    connection.execute(statements.DELETE_VECTOR_KEYS, (json.dumps(keys),))
 
 
 def _put_signs(
