@@ -200,13 +200,13 @@ class AsyncMemory:
         """See `Memory.compact`."""
         await asyncio.to_thread(self.memory.compact)
 
-    async def export(self, path: str | PathLike[str]) -> int:
+    async def export(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
         """See `Memory.export`."""
-        return await asyncio.to_thread(self.memory.export, path)
+        return await asyncio.to_thread(self.memory.export, path, progress=progress)
 
-    async def import_(self, path: str | PathLike[str]) -> int:
+    async def import_(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
         """See `Memory.import_`."""
-        return await asyncio.to_thread(self.memory.import_, path)
+        return await asyncio.to_thread(self.memory.import_, path, progress=progress)
 
     async def close(self) -> None:
         """See `Memory.close`."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlm_memory.embedding import checked
 from rlm_memory.errors import EmbeddingError, EmbeddingMismatchError, InvalidInputError
-from rlm_memory.ports import Engine, Scope, Vector
+from rlm_memory.ports import Engine, Progress, Scope, Vector
 from rlm_memory.records import MESSAGE_STATUSES, Message, Node
 from rlm_memory.validation import checked_json, checked_key, checked_node
 
@@ -34,7 +34,7 @@ _TEXTS: Final = ("text", "id", "type", "subtype", "tier", "provenance")
 _TIMES: Final = ("created_at", "updated_at", "last_accessed")
 
 
-def write(engine: Engine, path: str | PathLike[str]) -> int:
+def write(engine: Engine, path: str | PathLike[str], progress: Progress | None = None) -> int:
     """Write the engine's namespace to a new file, of one state of the store, or nothing; return how many nodes.
 
     Raises:
@@ -46,13 +46,13 @@ def write(engine: Engine, path: str | PathLike[str]) -> int:
         raise InvalidInputError(f"{os.fspath(path)} exists already; choose another path for the export.") from error
     try:
         with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            return _write(engine, file)
+            return _write(engine, file, progress)
     except BaseException:
         os.unlink(path)
         raise
 
 
-def _write(engine: Engine, file: IO[str]) -> int:
+def _write(engine: Engine, file: IO[str], progress: Progress | None) -> int:
     with engine.reading():
         identity = engine.identity()
         header = {
@@ -60,11 +60,14 @@ def _write(engine: Engine, file: IO[str]) -> int:
         }  # fmt: skip
         _write_line(file, header)
         count, after = 0, None
+        total = 0 if progress is None else engine.count(Scope())
         while nodes := engine.select(Scope(), limit=_BATCH, after=after):
             after = nodes[-1].id
             for node, vector in zip(nodes, engine.vectors_of([node.id for node in nodes]), strict=True):
                 _write_line(file, _line_of(node, vector))
             count += len(nodes)
+            if progress is not None:
+                progress(count, total)
         for key in engine.messages.keys():  # noqa: SIM118 - no dict
             for message in engine.messages.select(key, status=None, limit=None, offset=0):
                 _write_line(file, {"message": _fields_of(message)})
@@ -92,7 +95,9 @@ def _line_of(node: Node, vector: Vector | None) -> dict[str, Any]:
     return line
 
 
-def read(engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put) -> int:
+def read(
+    engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put, progress: Progress | None = None
+) -> int:
     """Hand every node of the file to `put` and keep its messages, all in one transaction; return how many nodes.
 
     Raises:
@@ -128,9 +133,19 @@ def read(engine: Engine, path: str | PathLike[str], *, namespace: str, put: Put)
             if len(batch) == _BATCH:
                 put(list(batch.values()))
                 batch = {}
+                if progress is not None:
+                    _tell(progress, file)
         if batch:
             put(list(batch.values()))
+        if progress is not None:
+            _tell(progress, file)
         return count
+
+
+def _tell(progress: Progress, file: IO[str]) -> None:
+    """Tell how many bytes are read: how many lines there are is not known before the last one."""
+    descriptor = file.fileno()
+    progress(os.lseek(descriptor, 0, os.SEEK_CUR), os.fstat(descriptor).st_size)
 
 
 def _lines(file: IO[str]) -> Iterator[tuple[int, Any]]:

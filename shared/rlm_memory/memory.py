@@ -336,7 +336,7 @@ class Memory:
             embeddings: A vector for each, so that nothing is embedded; None in it for a text without one. They are
                 kept with length 1.
             compute_embedding: Whether to embed; for each if a list. What is left out waits for `embed_pending`.
-            progress: Called with (done, total) as texts are embedded.
+            progress: Called with (done, total) as texts are embedded; `rlm_memory.progress` has a bar for it.
 
         Raises:
             InvalidNodeError: One of them cannot be stored; nothing was written.
@@ -492,6 +492,9 @@ class Memory:
 
         Batches are kept as they come: what an interruption leaves is done by the next call, and nothing is paid twice.
 
+        Args:
+            progress: Called with (done, total) nodes after each batch; `rlm_memory.progress` has a bar for it.
+
         Raises:
             EmbeddingError: The vectors could not be had; those of earlier batches are kept.
         """
@@ -527,6 +530,10 @@ class Memory:
 
         The old vectors serve until all the new ones are there. An interrupted call is taken up by the next one with
         the same model. It is the whole file that changes, all namespaces.
+
+        Args:
+            embedder: The new one, or its name.
+            progress: Called with (done, total) nodes after each batch.
 
         Raises:
             EmbeddingError: The vectors could not be had; those of earlier batches are kept for the next call.
@@ -985,27 +992,35 @@ class Memory:
         """Give the space of deleted nodes back to the file system. Writers wait meanwhile."""
         self._engine.compact()
 
-    def export(self, path: str | PathLike[str]) -> int:
+    def export(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
         """Write this namespace to a new file of JSON lines; return how many nodes.
 
         With the nodes come their vectors and their use, and after them the conversations.
+
+        Args:
+            path: The file.
+            progress: Called with (done, total) nodes as they are written.
 
         Raises:
             InvalidInputError: There is a file already.
         """
         self.lifecycle.catch_up()
-        return interchange.write(self._engine, path)
+        return interchange.write(self._engine, path, progress)
 
-    def import_(self, path: str | PathLike[str]) -> int:
+    def import_(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
         """Read a file that `export` wrote, all of it or none; return how many nodes.
 
         A node whose id is known is replaced, and a conversation whose key is known, as a whole.
+
+        Args:
+            path: The file.
+            progress: Called with (done, total) bytes of the file as they are read.
 
         Raises:
             InvalidInputError: A line is not of that format; the message names it, nothing was written.
             EmbeddingMismatchError: The file has vectors of another model.
         """
-        return interchange.read(self._engine, path, namespace=self.namespace, put=self._put)
+        return interchange.read(self._engine, path, namespace=self.namespace, put=self._put, progress=progress)
 
     def close(self) -> None:
         """Write down what is queued and release the files. Closing twice is fine."""

@@ -366,7 +366,8 @@ def export_nodes(
     opts: Options = ctx.obj
     with opts.open(read_only=True) as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
         target = Path(folder, "export.jsonl") if path == "-" else Path(path)
-        count = memory.export(target)
+        with output.progress_bar("Writing") as advance:
+            count = memory.export(target, progress=advance)
         if path == "-":
             sys.stdout.flush()
             with target.open("rb") as lines:
@@ -388,7 +389,8 @@ def import_nodes(
             origin = Path(folder, "import.jsonl")
             with origin.open("wb") as lines:
                 shutil.copyfileobj(sys.stdin.buffer, lines)
-        count = memory.import_(origin)
+        with output.progress_bar("Reading", size=True) as advance:
+            count = memory.import_(origin, progress=advance)
     _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -223,13 +223,18 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Advance]:
-    """Show a bar on stderr, if that is a terminal, for as long as the block runs."""
+def progress_bar(what: str, *, size: bool = False) -> Iterator[Advance]:
+    """Show a bar on stderr, if that is a terminal, for as long as the block runs; `size`: it is bytes that count."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn() if size else MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
