@@ -227,6 +227,38 @@ CORPUS: dict[str, Callable[[], bytes]] = {
 }
 
 
+def without_end(shape: list[int], strides: list[int], dtype: str = "'<f8'") -> list[list[Any]]:
+    """Return a view that shows four numbers again and again, and the numbers; they are nodes 1 and 2."""
+    view = {"dtype": dtype, "writeable": True, "shape": shape, "strides": strides, "offset": 0}
+    return [
+        ["numpy.ndarray", [[2]], view],
+        ["numpy.ndarray", None, {"npy": inline(_npy_of(np.zeros(4))), "writeable": True}],
+    ]
+
+
+def _empty(descr: str, count: int) -> list[Any]:
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count},), }}"
+    return ["numpy.ndarray", None, {"npy": inline(npy(header)), "writeable": True}]
+
+
+SMALL_FILES_FOR_MUCH_MEMORY: dict[str, Callable[[], bytes]] = {
+    "a long axis without objects": lambda: nodes(
+        ["numpy.ndarray", None, {"objects": [10**9, 0], "order": "C", "writeable": True}]
+    ),
+    "items without a size": lambda: nodes(_empty("|V0", 10**12)),
+    "empty texts": lambda: nodes(_empty("<U0", 10**9)),
+    "empty bytes": lambda: nodes(_empty("|S0", 10**9)),
+    "a view without end": lambda: nodes(["list", [[1]]], *without_end([10**9], [0])),
+    "a view of items without a size": lambda: nodes(["list", [[1]]], *without_end([10**12], [0], "'|V0'")),
+    "a mask without end": lambda: nodes(
+        ["numpy.masked", [[1], [1], 0], {"hard": False, "nomask": False}], *without_end([10**8], [0])
+    ),
+    "a masked array without end": lambda: nodes(
+        ["numpy.masked", [[2], [2], [1]], {"hard": False, "nomask": True}], *without_end([10**7], [0])
+    ),
+}
+
+
 def _npy_of(array: Any) -> bytes:
     buffer = BytesIO()
     np.save(buffer, array)
@@ -261,7 +293,8 @@ def mutations() -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("hostile")
-    files = {**{title: make() for title, make in CORPUS.items()}, **mutations()}
+    made = {title: make() for title, make in {**CORPUS, **SMALL_FILES_FOR_MUCH_MEMORY}.items()}
+    files = {**made, **mutations()}
     paths = {}
     for number, (title, data) in enumerate(files.items()):
         paths[str(folder / f"{number}.rlmc")] = title
@@ -279,6 +312,12 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_hostile_file_is_refused_or_is_data(title: str, verdicts: dict[str, str]) -> None:
     """Answers B082."""
     assert verdicts[title].startswith(("refused", "data")), verdicts[title]
+
+
+@pytest.mark.parametrize("title", SMALL_FILES_FOR_MUCH_MEMORY)
+def test_small_file_needs_little_memory_whatever_it_says(title: str, verdicts: dict[str, str]) -> None:
+    """Refused for want of memory would be too late: this reader has half a gigabyte, others have all there is."""
+    assert verdicts[title].startswith("data"), verdicts[title]
 
 
 @pytest.mark.parametrize("title", [title for title in CORPUS if title.startswith(("name ", "module "))])

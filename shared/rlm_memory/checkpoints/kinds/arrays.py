@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rlm_memory.checkpoints.codec import Reader, Writer
 
 _HEADER_LIMIT = 64 * 1024
+_MOST_EMPTY = 1_000_000
+"""The items without a size that an array may have: no bytes of the file answer for them, but each takes time."""
+_LARGEST_OVERLAP = 256 << 20
+"""The bytes that a view may show of fewer bytes, by showing some of them again: who copies it needs so much memory."""
 _GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 
@@ -69,6 +73,8 @@ def _from_npy(data: bytes) -> np.ndarray[Any, Any]:
     start, count = stream.tell(), math.prod(shape)
     if count * dtype.itemsize != len(data) - start:
         raise UnrestorableError(f"its header promises {count * dtype.itemsize} bytes; there are {len(data) - start}")
+    if not dtype.itemsize and count > _MOST_EMPTY:
+        raise UnrestorableError(f"its header promises {count} items that have no size")
     flat = np.frombuffer(data, dtype, count=count, offset=start) if dtype.itemsize and count else np.empty(count, dtype)
     return np.array(flat.reshape(shape, order="F" if fortran else "C"), order="K")
 
@@ -104,7 +110,12 @@ def _write_objects(value: np.ndarray[Any, Any], writer: Writer) -> Parts:
 
 def _write_shared(value: np.ndarray[Any, Any], root: np.ndarray[Any, Any], writer: Writer) -> Parts:
     shared = value is not root and len(writer.families[id(root)]) > 1
-    if shared and (root.flags.c_contiguous or root.flags.f_contiguous) and not root.dtype.hasobject:
+    if (
+        shared
+        and value.nbytes <= max(root.nbytes, _LARGEST_OVERLAP)
+        and (root.flags.c_contiguous or root.flags.f_contiguous)
+        and not root.dtype.hasobject
+    ):
         offset = value.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         return [writer.slot(root)], {
             "dtype": _dtype_text(value.dtype),
@@ -146,13 +157,17 @@ def _view(root: Any, data: Any) -> np.ndarray[Any, Any]:
         raise UnrestorableError(f"it looks at bytes {low} to {high} of an array of {memory.nbytes}")
     if 0 in shape:
         return np.empty(shape, dtype)
+    size = math.prod(shape)
+    if size * dtype.itemsize > max(memory.nbytes, _LARGEST_OVERLAP) or (not dtype.itemsize and size > _MOST_EMPTY):
+        raise UnrestorableError(f"it shows {size} items of {memory.nbytes} bytes")
     return np.ndarray(shape, dtype, buffer=memory, offset=data["offset"], strides=strides)
 
 
 def _fill_array(made: np.ndarray[Any, Any], slots: Any, data: Any) -> None:
     if "objects" in data:
-        for place, item in zip(np.ndindex(made.shape), slots or (), strict=True):
-            made[place] = item
+        if slots:  # np.ndindex makes a tuple of a whole axis: of a shape without items, that could be any number
+            for place, item in zip(np.ndindex(made.shape), slots, strict=True):
+                made[place] = item
         made.flags.writeable = data["writeable"]
 
 
@@ -187,6 +202,10 @@ def _write_masked(value: np.ma.MaskedArray[Any, Any], writer: Writer) -> Parts:
 
 def _build_masked(slots: Any, data: Any, _: Reader) -> np.ma.MaskedArray[Any, Any]:
     mask = np.ma.nomask if data["nomask"] else slots[1]
+    if not isinstance(slots[0], np.ndarray):
+        raise UnrestorableError("the array that it masks is not there")
+    if isinstance(slots[2], np.ndarray) and slots[2].size != 1:
+        raise UnrestorableError("what stands for its masked items is more than one value")
     return np.ma.MaskedArray(slots[0], mask=mask, fill_value=slots[2], hard_mask=data["hard"])
 
 
