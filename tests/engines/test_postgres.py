@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rlm_memory import Memory
 from rlm_memory.engines import open_engine
 from rlm_memory.errors import (
     InvalidInputError,
+    RLMError,
     StoreBusyError,
     StoreError,
     StoreReadOnlyError,
@@ -271,6 +273,16 @@ def test_a_server_that_is_not_there_is_told_at_once_and_without_the_password(tmp
         Memory.open(f"postgresql://me:secret@/db?host={quote(str(tmp_path))}&sslmode=disable")
     assert "secret" not in str(error.value)
     assert "me@/db" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "password", ["se/cret", "se?cret", "se#cret", "se@cret", "se%cret", "sec\uff0fret", "se%00cret"]
+)
+def test_password_that_breaks_the_url_is_not_shown(password: str) -> None:
+    with pytest.raises(RLMError) as error:
+        Memory.open(f"postgresql://me:{password}@localhost:1/db?timeout=1", embedder=None)
+    assert "cret" not in "".join(traceback.format_exception(error.value))
+    assert "%40" in str(error.value)
 
 
 @pytest.mark.parametrize("storage", ["int8", "bit"])

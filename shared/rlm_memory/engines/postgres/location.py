@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
@@ -37,13 +38,16 @@ def parse_location(url: str) -> ServerLocation:
     'postgresql://me@host/db?sslmode=require&pool_size=4'
 
     Raises:
-        InvalidInputError: One of our options is no number, or out of range.
+        InvalidInputError: It is no URL, or one of our options is no number, or out of range.
     """
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise InvalidInputError(f"The location of the store is no URL: {error}") from error
+    except ValueError:
+        raise InvalidInputError(_NO_URL) from None  # the reason would show a part of the URL, perhaps of the password
+    beyond = "".join([parts.path, parts.fragment, *(name for name, _ in options)])
+    if parts.netloc.count("@") > 1 or "@" in beyond or _HALF_ENCODED.search(parts.netloc):
+        raise InvalidInputError(_NO_URL)  # else libpq's error, and `shown`, would have the rest of the password
     ours = dict(options)
     conninfo = parts._replace(query=_query([pair for pair in options if pair[0] not in _OURS]))
     return ServerLocation(
@@ -55,6 +59,11 @@ def parse_location(url: str) -> ServerLocation:
     )
 
 
+_NO_URL: Final = (
+    "The location of the store is no URL that can be read: expected postgresql://user:password@host:port/database"
+    "?option=value, with / ? # @ and % in user and password written as %2F %3F %23 %40 and %25."
+)
+_HALF_ENCODED: Final = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 _OURS: Final = frozenset({"pool_size", "timeout", "partitions"})
 
 
