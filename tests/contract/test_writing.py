@@ -373,7 +373,7 @@ def test_metadata_that_is_not_json_is_refused(memory, embedder, metadata):
 
 
 def test_the_error_leads_to_the_entry_that_cannot_be_stored(memory):
-    with pytest.raises(InvalidNodeError, match=r"Item 0: metadata\['a'\]\[1\]\['d'\] is a datetime"):
+    with pytest.raises(InvalidNodeError, match=r"Item 0: metadata\['a'\]\[1\]\['d'\] is of the type datetime"):
         memory.add("text", metadatas=[{"a": [1, {"d": datetime.now(UTC)}]}])
 
 
