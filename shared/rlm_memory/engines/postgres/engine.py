@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlm_memory.engines.postgres import statements, vectors
 from rlm_memory.engines.postgres.connection import Connection, Database
@@ -23,7 +22,7 @@ from rlm_memory.engines.postgres.ledger import PostgresLedger
 from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
 from rlm_memory.engines.postgres.threads import PostgresThreads
 from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows_of, vectors_of
-from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, sums
+from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, Words
 from rlm_memory.engines.rows import node_of
 from rlm_memory.engines.texts import BLANKS, Tokenizer, text_hash
 from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, NodeNotFoundError, StoreError
@@ -293,46 +292,59 @@ class PostgresEngine:
 
     def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
         with self._database.reading() as connection:
-            texts, length = sums(connection, self._namespace)
-            if not texts:
+            asked = {} if question is None else self._keywords.asked(question)
+            others = [tier for tier in TIERS if tier not in scope.tiers]
+            state = row_of(
+                connection,
+                statements.SELECT_STATE,
+                {"namespace": self._namespace, "others": others, "terms": list(asked)},
+            )
+            if state is None or not state[0]:
                 return _NO_CANDIDATES
-            eligible = self._eligible(connection, scope)
-            kept = _dimensions(_meta(connection))
+            texts, length, kept, are_elsewhere, terms, counts = state
+            eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
-            near: dict[int, float] = {}
+            near: list[int] = []
             said: list[int] = []
             if query is not None:
-                near = dict(vectors.nearest(connection, self._namespace, query, eligible, n, nodes=texts))
+                near = vectors.nearest(connection, self._namespace, query, eligible, n, nodes=texts)
             words = None
             if question is not None:
-                words = self._keywords.words(connection, question, texts=texts, length=length)
+                found_in = dict(zip(terms or (), counts or (), strict=True))
+                words = self._keywords.words(asked, found_in, texts=texts, length=length)
                 said = self._keywords.candidates(connection, words, eligible, n)
             found = list(dict.fromkeys([*near, *said]))
             if len(found) < k:
                 found += self._newest(connection, eligible, found, k - len(found))
-            keyword = coverage = np.full(len(found), np.nan)
-            if words is not None and words.terms and found:
-                keyword, coverage = self._keywords.scores(connection, found, words)
-            rows = rows_of(connection, statements.SELECT_CANDIDATES, (found, self._namespace))
-            if len(rows) != len(found):
-                raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
-            return Candidates(
-                keys=found,
-                ids=[row[1] for row in rows],
-                created_at=np.array([row[2] for row in rows], dtype=np.int64),
-                semantic=self._cosines(connection, found, near, query),
-                keyword=keyword,
-                coverage=coverage,
-            )
+            return self._scored(connection, found, query, words)
 
-    def _eligible(self, connection: Connection, scope: Scope) -> Eligible | None:
-        """Return which nodes may be found; None if all may."""
-        others = [tier for tier in TIERS if tier not in scope.tiers]
-        if scope.where is None:
-            none_elsewhere = "n.tier = ANY (%s::text[])"
-            select = statements.COUNT_NODES_UP_TO.format(where=none_elsewhere)
-            if not others or row_of(connection, select, (self._namespace, others, 1))[0] == 0:
-                return None
+    def _scored(
+        self, connection: Connection, found: Sequence[int], query: Vector | None, words: Words | None
+    ) -> Candidates:
+        if not found:
+            return _NO_CANDIDATES
+        cosine, joined, values = statements.NO_COSINE, "", list[Any]()
+        if query is not None:
+            cosine, joined, values = statements.COSINE, statements.JOINED_VECTORS, [VectorValue(query)]
+        select = statements.SELECT_CANDIDATES.format(cosine=cosine, vectors=joined)
+        rows = rows_of(connection, select, (*values, list(found), self._namespace))
+        if len(rows) != len(found):
+            raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
+        ids, created, lengths, terms, counts, cosines = zip(*rows, strict=True)
+        keyword = coverage = np.full(len(found), np.nan)
+        if words is not None and words.terms:
+            keyword, coverage = self._keywords.scores(lengths, terms, counts, words)
+        return Candidates(
+            keys=list(found),
+            ids=list(ids),
+            created_at=np.array(created, dtype=np.int64),
+            semantic=np.clip(np.array(cosines, dtype=np.float64), -1.0, 1.0),  # without a vector: None, which is NaN
+            keyword=keyword,
+            coverage=coverage,
+        )
+
+    def _eligible(self, connection: Connection, scope: Scope) -> Eligible:
+        """Return which nodes may be found."""
         where, values = self._condition(connection, scope)
         count = statements.COUNT_NODES_UP_TO.format(where=where)
         found = row_of(connection, count, (self._namespace, *values, _FEW + 1))[0]
@@ -343,21 +355,6 @@ class PostgresEngine:
         where, values = ("true", list[Any]()) if eligible is None else (eligible.where, eligible.values)
         select = statements.SELECT_NEWEST.format(where=where)
         return [node for (node,) in rows_of(connection, select, (self._namespace, found, *values, n))]
-
-    def _cosines(
-        self, connection: Connection, found: Sequence[int], near: Mapping[int, float], query: Vector | None
-    ) -> NDArray[np.float64]:
-        """Return the cosine of the query with each of these, NaN for those without a vector."""
-        if query is None:
-            return np.full(len(found), np.nan)
-        known = dict(near)
-        missing = [node for node in found if node not in near]
-        if missing:
-            rows = rows_of(connection, statements.SELECT_COSINES, (VectorValue(query), missing, self._namespace))
-            known.update(
-                (node, np.nan if cosine is None else cosine) for node, (cosine,) in zip(missing, rows, strict=True)
-            )
-        return np.clip(np.array([known[node] for node in found], dtype=np.float64), -1.0, 1.0)
 
     def vectors(self, keys: Sequence[int]) -> Vector:
         with self._database.reading() as connection:

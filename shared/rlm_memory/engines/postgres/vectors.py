@@ -80,8 +80,8 @@ def insert(connection: Connection, namespace: UUID, nodes: Sequence[int], vector
 
 def nearest(
     connection: Connection, namespace: UUID, query: Vector, eligible: Eligible | None, n: int, *, nodes: int
-) -> list[tuple[int, float]]:
-    """Return (node, cosine) of the `n` nearest eligible vectors, the nearest first.
+) -> list[int]:
+    """Return the nodes of the `n` nearest eligible vectors, the nearest first.
 
     Args:
         connection: A reader's snapshot.
@@ -98,14 +98,14 @@ def nearest(
         within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
         distance = f"{indexed.replace('embedding', 'v.embedding')} <#> %s::{kind}"
         select = statements.SELECT_NEAREST.format(eligible=within, distance=distance)
-        values = (asked, namespace, *(eligible.values if eligible is not None else ()), asked, n)
+        values = (namespace, *(eligible.values if eligible is not None else ()), asked, n)
         connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, n), 1000)),))
-        rows = rows_of(connection, select, values)
+        found = rows_of(connection, select, values)
         connection.execute(statements.SEARCH_AS_USUAL)
-        if len(rows) == n:
-            return sorted(rows, key=lambda row: (-row[1], row[0]))
+        if len(found) == n:
+            return [node for (node,) in found]
     within, values = "", ()
     if eligible is not None:
         within, values = statements.ELIGIBLE_VECTOR.format(where=eligible.where), (namespace, *eligible.values)
     select = statements.SELECT_NEAREST_OF_ALL.format(eligible=within)
-    return rows_of(connection, select, (asked, namespace, *values, asked, n))
+    return [node for (node,) in rows_of(connection, select, (namespace, *values, asked, n))]

@@ -7,7 +7,7 @@ How often each word stands in a text is kept with it, and in how many texts of t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection
-from rlm_memory.engines.postgres.values import row_of, rows_of
+from rlm_memory.engines.postgres.values import rows_of
 from rlm_memory.engines.texts import Tokenizer
 from rlm_memory.scoring import bm25, inverse_document_frequency
 
@@ -28,6 +28,12 @@ _RARE_ROWS: Final = 500
 
 _ALL_ROWS: Final = 256
 """Up to so many matching texts are all scored exactly; of more, a ranking by the rare words picks the first."""
+
+_WEIGHT_STEPS: Final = 1_000_000
+"""So many steps of a weight are told apart where the server adds them."""
+
+_ARRAY_HEADER: Final = 20
+"""Bytes before the numbers of an array of one dimension; one that is empty has no more than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +108,20 @@ class KeywordLeg:
 
     # -- the search ---------------------------------------------------------------------------------------------
 
-    def words(self, connection: Connection, question: str, *, texts: int, length: int) -> Words:
-        """Return the words of the question that can match.
+    def asked(self, question: str) -> dict[int, str]:
+        """Return the words of a question that are looked up, by their numbers in the index."""
+        return {self._term(word): word for word in self._tokenizer.asked(question, self._stop_words)}
+
+    @staticmethod
+    def words(asked: Mapping[int, str], counts: Mapping[int, int], *, texts: int, length: int) -> Words:
+        """Return the words of a question that can match.
 
         Args:
-            connection: A reader's snapshot.
-            question: What is asked.
+            asked: What `asked` has returned.
+            counts: In how many texts of the namespace each of them stands.
             texts: The number of texts of the namespace.
             length: The number of words in all of them.
         """
-        asked = {self._term(word): word for word in self._tokenizer.asked(question, self._stop_words)}
-        counts = dict(rows_of(connection, statements.SELECT_TERMS, (self._namespace, list(asked)))) if asked else {}
         terms = sorted(counts, key=lambda term: (counts[term], asked[term]))
         frequencies = np.array([counts[term] for term in terms], dtype=np.int64)
         return Words(
@@ -145,27 +154,41 @@ class KeywordLeg:
             rows = rows_of(connection, statements.SELECT_MATCHING + within, (self._namespace, terms, *values))
         else:
             select = statements.SELECT_BEST_MATCHING.format(eligible=within)
-            ranked = (words.average_length or 1.0, terms, words.weights[:count].tolist(), max(2 * n, 100))
-            rows = rows_of(connection, select, (self._namespace, terms, *values, *ranked))
+            weights = np.rint(words.weights[:count] * _WEIGHT_STEPS).astype(int).tolist()
+            bound = (terms, weights, self._namespace, *values, max(2 * n, 100))
+            rows = rows_of(connection, select, bound)
         return [node for (node,) in rows]
 
+    @staticmethod
     def scores(
-        self, connection: Connection, nodes: Sequence[int], words: Words
+        lengths: Sequence[int], terms: Sequence[bytes | None], counts: Sequence[bytes | None], words: Words
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bm25 of each node over all words, 0 where it has none, and the share of the words that it has."""
-        rows = rows_of(connection, statements.SELECT_FREQUENCIES, (words.terms, list(nodes), self._namespace))
-        frequencies = np.array([found for _, found in rows], dtype=np.float64).reshape(len(nodes), len(words.terms))
-        lengths = np.array([length for length, _ in rows], dtype=np.float64)
-        scores = bm25(frequencies, lengths, words.average_length, words.weights)
+        """Return the bm25 of each text over all words, 0 where it has none, and the share of the words that it has.
+
+        Args:
+            lengths: How many words each text has.
+            terms: The different ones, as the server sends an array.
+            counts: How often each of those stands there, in the same form.
+            words: The question's.
+        """
+        every, owners = _numbers(terms, ">i8")
+        often, _ = _numbers(counts, ">i4")
+        frequencies = np.zeros((len(lengths), len(words.terms)))
+        for column, term in enumerate(words.terms):
+            here = every == term
+            frequencies[owners[here], column] = often[here]
+        scores = bm25(frequencies, np.array(lengths, dtype=np.float64), words.average_length, words.weights)
         return scores, np.count_nonzero(frequencies, axis=1) / words.asked
+
+
+def _numbers(arrays: Sequence[bytes | None], kind: str) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Return the numbers of all arrays that the server has sent in its binary form, and whose each is."""
+    element = np.dtype([("size", ">i4"), ("number", kind)])
+    bodies = [b"" if array is None else array[_ARRAY_HEADER:] for array in arrays]
+    numbers = np.frombuffer(b"".join(bodies), dtype=element)["number"].astype(np.int64)
+    return numbers, np.repeat(np.arange(len(arrays)), [len(body) // element.itemsize for body in bodies])
 
 
 def _array(numbers: Any) -> str:
     """Return numbers as the array that COPY reads: three times as fast as the driver's own."""
     return "{" + ",".join(map(str, numbers)) + "}"
-
-
-def sums(connection: Connection, namespace: UUID) -> tuple[int, int]:
-    """Return how many texts a namespace has, and how many words are in them."""
-    row = row_of(connection, statements.SELECT_SUMS, (namespace,))
-    return (0, 0) if row is None else (row[0], row[1])
