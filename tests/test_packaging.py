@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +113,49 @@ def test_what_needs_langgraph_names_its_extra_without_it(name: str) -> None:
     assert (
         result.stdout == f"{name} needs an optional dependency. Install it with: pip install 'rlm-memory[langgraph]'\n"
     )
+
+
+@pytest.mark.parametrize("package", ["rlm_memory", "rlm_memory.checkpoints", "langchain_rlm", "llamaindex_rlm"])
+def test_type_checkers_see_a_use_of_every_public_name(package: str) -> None:
+    """`typing_api.py` is what mypy and pyright check; it is read here and not run."""
+    needed = {"langchain_rlm": "langchain_core", "llamaindex_rlm": "llama_index.core"}
+    if package in needed:
+        pytest.importorskip(needed[package], reason="needs the extra of the adapter")
+    tree = ast.parse((Path(__file__).parent / "typing_api.py").read_text("utf-8"))
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert [name for name in importlib.import_module(package).__all__ if name not in used] == []
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    path = Path(__file__).parents[1] / "pyproject.toml"
+    if not path.exists():
+        pytest.skip("pyproject.toml is in the checkout alone")
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def test_llamahub_is_told_every_class_where_it_is_imported_from(project: dict[str, Any]) -> None:
+    hub = project["tool"]["llamahub"]
+    pytest.importorskip("llama_index.core", reason="needs the extra llamaindex")
+    module = importlib.import_module(hub["import_path"])
+    classes = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
+    assert set(hub["class_authors"]) == classes
+    assert all(hub["class_authors"].values())
+    assert hub["contains_example"] is any(Path(__file__).parents[1].glob("notebooks/*llamaindex*.ipynb"))
+
+
+def test_classifiers_are_of_the_versions_that_are_asked_for(project: dict[str, Any]) -> None:
+    classifiers = project["project"]["classifiers"]
+    versions = [name.rpartition(" ")[2] for name in classifiers if re.search(r"Python :: 3\.\d+$", name)]
+    assert project["project"]["requires-python"] == f">={versions[0]}"
+    assert versions == [f"3.{minor}" for minor in range(11, 11 + len(versions))]
+    assert "Typing :: Typed" in classifiers
+
+
+def test_entry_point_is_a_function_that_is_there(project: dict[str, Any]) -> None:
+    pytest.importorskip("typer", reason="the command needs the extra cli")
+    [(name, target)] = project["project"]["scripts"].items()
+    module, _, function = target.partition(":")
+    assert name == "rlm-memory"
+    assert callable(getattr(importlib.import_module(module), function))
