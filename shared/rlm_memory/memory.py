@@ -66,6 +66,7 @@ from rlm_memory.validation import (
     checked_namespace,
     checked_node,
     checked_nodes,
+    checked_path,
     checked_session_id,
     checked_tiers,
 )
@@ -983,8 +984,10 @@ class Memory:
         """Write a copy of the whole store to a new file, complete or not at all, while others go on writing.
 
         Raises:
-            InvalidInputError: There is a file already.
+            InvalidInputError: There is a file already, or it is no path.
+            StoreError: The file cannot be written.
         """
+        path = checked_path(path)
         self.lifecycle.catch_up()
         self._engine.backup(path)
 
@@ -1002,8 +1005,10 @@ class Memory:
             progress: Called with (done, total) nodes as they are written.
 
         Raises:
-            InvalidInputError: There is a file already.
+            InvalidInputError: There is a file already, or it is no path.
+            OSError: The file cannot be written.
         """
+        path = checked_path(path)
         self.lifecycle.catch_up()
         return interchange.write(self._engine, path, progress)
 
@@ -1017,10 +1022,13 @@ class Memory:
             progress: Called with (done, total) bytes of the file as they are read.
 
         Raises:
-            InvalidInputError: A line is not of that format; the message names it, nothing was written.
+            InvalidInputError: It is no path, or a line is not of that format, which is named; nothing was written.
             EmbeddingMismatchError: The file has vectors of another model.
+            OSError: The file cannot be read.
         """
-        return interchange.read(self._engine, path, namespace=self.namespace, put=self._put, progress=progress)
+        return interchange.read(
+            self._engine, checked_path(path), namespace=self.namespace, put=self._put, progress=progress
+        )
 
     def close(self) -> None:
         """Write down what is queued and release the files. Closing twice is fine."""

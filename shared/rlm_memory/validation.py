@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from numbers import Real
+from os import PathLike
 from typing import Any, Final, cast
 
 from rlm_memory.errors import InvalidInputError, InvalidNodeError
@@ -201,6 +203,18 @@ def checked_namespace(namespace: object) -> str:
         raise InvalidInputError(f"namespace is {namespace!r}; expected a str of 1 to {MAX_NAMESPACE} characters.")
     _expect_text(namespace, "namespace")
     return namespace
+
+
+def checked_path(path: object) -> str | PathLike[str]:
+    """Return the path if a file could have it; whether it has is for the system to say."""
+    try:
+        name = os.fspath(cast("str | PathLike[str]", path))
+        possible = isinstance(name, str) and name != "" and b"\0" not in os.fsencode(name)
+    except (TypeError, UnicodeEncodeError):
+        possible = False
+    if not possible:
+        raise InvalidInputError(f"{path!r} is not the path of a file; expected a str or a Path, without NUL.")
+    return cast("str | PathLike[str]", path)
 
 
 def checked_key(key: object) -> str:

@@ -335,7 +335,7 @@ def read_file(path: Path) -> bytes:
     """
     try:
         return path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:  # ValueError: no file can have such a name
         raise CheckpointNotFoundError(f"There is no checkpoint at {path}.") from error
     except OSError as error:
         raise CheckpointDamagedError(f"{path} cannot be read: {error}") from error

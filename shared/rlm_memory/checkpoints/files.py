@@ -20,8 +20,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         CheckpointWriteError: the disk refused; the file that was there before is untouched.
     """
-    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
+        temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -33,8 +33,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
-    except OSError as error:
-        raise CheckpointWriteError(f"{path} was not written: {error}. What was saved before is intact.") from error
+    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+        raise CheckpointWriteError(
+            f"{str(path)!r} was not written: {error}. What was saved before is intact."
+        ) from error
 
 
 def sync_directory(path: Path) -> None:
