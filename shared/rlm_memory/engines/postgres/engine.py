@@ -71,6 +71,8 @@ class PostgresEngine:
         self._namespace: UUID = self._database.namespace
         try:
             defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
+        self._outgrown = False  # whether the namespace has more vectors than should be without an index
+        self._index_settled = False  # it is there, or cannot be built by this handle
             migrate(self._database, defaults=defaults)
             with self._database.reading() as connection:
                 self._tokenizer = _meta(connection)["tokenizer"]
@@ -120,8 +122,7 @@ class PostgresEngine:
             if model:
                 connection.execute(statements.PUT_META, ("embedding_model", model))
 
-    @staticmethod
-    def _create_vectors(connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
+    def _create_vectors(self, connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
         """Create the empty table for vectors of this length, and remember the length."""
         vectors.create_table(connection, dimensions, int(meta.get(PARTITIONS_KEY, 0)))
         connection.execute(statements.PUT_META, ("dimensions", str(dimensions)))
@@ -150,6 +151,7 @@ class PostgresEngine:
                         has_vector = vector is not None or (embedded and text == node.text)
                         updates.append((*_content(node), has_vector, now_ms, self._namespace, number))
                     else:
+        self._index_settled = False
                         last = number = last + 1
                         texts.append((number, node.text))
                         row = (self._namespace, number, *_history(node, now_ms), *_content(node), vector is not None)
@@ -163,7 +165,11 @@ class PostgresEngine:
             )
             self._put_fields(connection, [row[0] for row in stored.values()], numbers, nodes)
             words = self._reword(connection, rewritten, texts)
-            connection.execute(statements.ADD_TO_SUMS, (len(nodes) - len(stored), words, self._namespace))
+            added = (len(nodes) - len(stored), words, self._namespace)
+            (count,) = row_of(connection, statements.ADD_TO_SUMS, added)
+            if count > vectors.INDEXED_FROM and not self._index_settled:
+                self._index_settled = row_of(connection, statements.HAS_INDEX)[0]
+                self._outgrown = not self._index_settled
         return [node.id for node in nodes if node.id not in stored]
 
     def _reword(self, connection: Connection, rewritten: Sequence[int], texts: Sequence[tuple[int, str]]) -> int:
@@ -301,13 +307,14 @@ class PostgresEngine:
             )
             if state is None or not state[0]:
                 return _NO_CANDIDATES
-            texts, length, kept, are_elsewhere, terms, counts = state
+            texts, length, kept, are_elsewhere, terms, counts, is_indexed = state
             eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
             near: list[int] = []
             said: list[int] = []
             if query is not None:
-                near = vectors.nearest(connection, self._namespace, query, eligible, n, nodes=texts)
+                by_index = is_indexed and texts > vectors.COMPARED
+                near = vectors.nearest(connection, self._namespace, query, eligible, n, by_index=by_index)
             words = None
             if question is not None:
                 found_in = dict(zip(terms or (), counts or (), strict=True))
@@ -459,6 +466,8 @@ class PostgresEngine:
         with self._database.outside() as connection:
             tables = [name for name, _ in rows_of(connection, statements.SELECT_SIZES)]
             for table in tables:
+            if row_of(connection, statements.SELECT_MOST_NODES)[0] > vectors.INDEXED_FROM:
+                vectors.create_index(connection, dimensions, concurrently=False)
                 connection.execute(f"VACUUM (ANALYZE) {table}".encode())
 
     def close(self) -> None:
@@ -483,6 +492,10 @@ def _matrix(stored: Sequence[bytes | None], dimensions: int) -> Vector:
 
 def _content(node: Node) -> tuple[Any, ...]:
     """Return the columns that every `add` of a node writes."""
+        with self._database.reading() as connection:
+            (most,) = row_of(connection, statements.SELECT_MOST_NODES)
+        if most > vectors.INDEXED_FROM:
+            self._build_index()
     return (
         node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text),
         _to_json(node.metadata), node.text,

@@ -41,7 +41,8 @@ INSERT_NAMESPACE: Final = "INSERT INTO rlm_namespaces (namespace, name) VALUES (
 SELECT_STATE: Final = (
     "SELECT s.nodes, s.words, (SELECT m.value FROM rlm_meta m WHERE m.key = 'dimensions'), "
     "EXISTS (SELECT 1 FROM rlm_nodes n WHERE n.namespace = %(namespace)s AND n.tier = ANY (%(others)s::text[])), "
-    "t.terms, t.texts FROM rlm_namespaces s LEFT JOIN LATERAL ("
+    "t.terms, t.texts, EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass('rlm_node_vectors_nearest') "
+    "AND i.indisvalid) FROM rlm_namespaces s LEFT JOIN LATERAL ("
     "SELECT array_agg(t.term) AS terms, array_agg(t.texts) AS texts FROM rlm_terms t "
     "WHERE t.namespace = %(namespace)s AND t.term = ANY (%(terms)s::bigint[])) AS t ON true "
     "WHERE s.namespace = %(namespace)s"
@@ -49,7 +50,9 @@ SELECT_STATE: Final = (
 TAKE_NUMBERS: Final = (
     "UPDATE rlm_namespaces SET last_number = last_number + %s WHERE namespace = %s RETURNING last_number"
 )
-ADD_TO_SUMS: Final = "UPDATE rlm_namespaces SET nodes = nodes + %s, words = words + %s WHERE namespace = %s"
+ADD_TO_SUMS: Final = (
+    "UPDATE rlm_namespaces SET nodes = nodes + %s, words = words + %s WHERE namespace = %s RETURNING nodes"
+)
 
 # -- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,16 @@ SELECT_TEXT_OWNERS: Final = (
     "JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
     "WHERE n.namespace = %s AND n.text_hash = ANY (%s::bigint[]) ORDER BY n.text_hash, n.text, n.node DESC"
 )
+# The index is missing where none is, and where one is that could not be finished.
+HAS_INDEX: Final = (
+    "SELECT EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass('rlm_node_vectors_nearest') "
+    "AND i.indisvalid)"
+)
+IS_INDEX_BROKEN: Final = "SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%s) AND NOT i.indisvalid"
+SELECT_MOST_NODES: Final = "SELECT coalesce(max(nodes), 0) FROM rlm_namespaces"
+# Whoever does not get it lets somebody else build the index.
+TRY_LOCK_INDEX: Final = "SELECT pg_try_advisory_lock(x'524c4d32'::int, hashtext(current_schema()))"
+UNLOCK_INDEX: Final = "SELECT pg_advisory_unlock(x'524c4d32'::int, hashtext(current_schema()))"
 HAS_VECTORS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_node_vectors)"
 
 SELECT_OUTDATED: Final = (

@@ -1,4 +1,7 @@
-"""The vectors of a store: a table of its own, made when their length is known, with an HNSW index.
+"""The vectors of a store: a table of its own, made when their length is known, and an HNSW index on it.
+
+The index is made when a namespace has outgrown comparing all: until then it would be of no use to any search, and to
+build it at once takes a seventh of the time that it takes to put as many vectors into it one by one.
 
 Vectors have length 1, so that their inner product is the cosine. pgvector indexes up to 2,000 numbers as they are, and
 up to 4,000 in half precision; a search then compares the whole vectors of what the index gives. Of longer ones each
@@ -15,7 +18,7 @@ from uuid import UUID
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection
 from rlm_memory.engines.postgres.schema import finish_table, partitioned
-from rlm_memory.engines.postgres.values import VectorValue, rows_of, vector_bytes
+from rlm_memory.engines.postgres.values import VectorValue, row_of, rows_of, vector_bytes
 from rlm_memory.engines.postgres.words import Eligible
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.ports import Vector
@@ -27,8 +30,13 @@ _INDEXED_AS_HALVES: Final = 4_000
 _IN_A_PAGE: Final = 1_980
 """Vectors of up to so many numbers stay in their row: beside it, where large values go, each is several rows."""
 
-_COMPARED: Final = 2_000
+COMPARED: Final = 2_000
 """So many vectors are all compared: that takes as long as a search by the index, and finds what the index may miss."""
+
+INDEXED_FROM: Final = 10_000
+"""A namespace with more vectors than this asks for the index. To compare so many of 1,536 numbers takes 10 ms."""
+
+_INDEX: Final = "rlm_node_vectors_nearest"
 
 _BREADTH: Final = 100
 """At least so many candidates a search by the index keeps (ef_search)."""
@@ -37,7 +45,7 @@ _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 
 
 def create_table(connection: Connection, dimensions: int, partitions: int) -> None:
-    """Create the empty table for vectors of this length, with its index.
+    """Create the empty table for vectors of this length.
 
     Raises:
         InvalidInputError: They are longer than pgvector keeps them.
@@ -51,11 +59,25 @@ def create_table(connection: Connection, dimensions: int, partitions: int) -> No
     if dimensions <= _IN_A_PAGE:
         connection.execute("ALTER TABLE rlm_node_vectors ALTER COLUMN embedding SET STORAGE PLAIN")
     finish_table(connection, "rlm_node_vectors", partitions)
-    if (indexed := _indexed(dimensions)) is not None:
-        kind = "vector" if dimensions <= _INDEXED else "halfvec"
-        connection.execute(
-            f"CREATE INDEX rlm_node_vectors_nearest ON rlm_node_vectors USING hnsw ({indexed} {kind}_ip_ops)".encode()
-        )
+
+
+def create_index(connection: Connection, dimensions: int, *, concurrently: bool) -> None:
+    """Create the index, where there can be one and is none.
+
+    Args:
+        connection: In no transaction if `concurrently`.
+        dimensions: The length of the vectors.
+        concurrently: Let others write meanwhile; one that did not succeed is made again.
+    """
+    if (indexed := _indexed(dimensions)) is None:
+        return
+    kind = "vector" if dimensions <= _INDEXED else "halfvec"
+    if concurrently and row_of(connection, statements.IS_INDEX_BROKEN, (_INDEX,)):
+        connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {_INDEX}".encode())
+    connection.execute(
+        f"CREATE INDEX {'CONCURRENTLY' if concurrently else ''} IF NOT EXISTS {_INDEX} "
+        f"ON rlm_node_vectors USING hnsw ({indexed} {kind}_ip_ops)".encode()
+    )
 
 
 def _indexed(dimensions: int) -> str | None:
@@ -79,7 +101,7 @@ def insert(connection: Connection, namespace: UUID, nodes: Sequence[int], vector
 
 
 def nearest(
-    connection: Connection, namespace: UUID, query: Vector, eligible: Eligible | None, n: int, *, nodes: int
+    connection: Connection, namespace: UUID, query: Vector, eligible: Eligible | None, n: int, *, by_index: bool
 ) -> list[int]:
     """Return the nodes of the `n` nearest eligible vectors, the nearest first.
 
@@ -89,11 +111,11 @@ def nearest(
         query: A unit vector.
         eligible: Which nodes may be found; None lets all be.
         n: How many.
-        nodes: How many nodes the namespace has.
+        by_index: Search by the index, unless the eligible are few.
     """
     asked = VectorValue(query)
     indexed = _indexed(len(query))
-    if indexed is not None and nodes > _COMPARED and not (eligible is not None and eligible.few):
+    if indexed is not None and by_index and not (eligible is not None and eligible.few):
         kind = "vector" if len(query) <= _INDEXED else f"halfvec({len(query)})"
         within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
         distance = f"{indexed.replace('embedding', 'v.embedding')} <#> %s::{kind}"
