@@ -87,6 +87,27 @@ class PostgresEngine:
     def transaction(self, *, wait: bool = True) -> Iterator[None]:
         with self._database.transaction(wait=wait):
             yield
+        if self._outgrown and not self._database.in_transaction:
+            self._outgrown = False
+            self._build_index()
+
+    def _build_index(self) -> None:
+        """Build the index of the vectors; what was written is kept whether that succeeds or not."""
+        try:
+            with self._database.outside() as connection:
+                meta = _meta(connection)
+                dimensions = _dimensions(meta)
+                if dimensions is None or not row_of(connection, statements.TRY_LOCK_INDEX)[0]:
+                    return
+                try:
+                    # of a table in partitions it is built while writers wait: the server has no other way
+                    vectors.create_index(connection, dimensions, concurrently=int(meta.get(PARTITIONS_KEY, 0)) == 0)
+                finally:
+                    connection.execute(statements.UNLOCK_INDEX)
+        except StoreError:
+            # This role does not own the table, or the server has no room or no time for it: all are compared as
+            # before, and `compact` tries again.
+            self._index_settled = True
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
