@@ -69,10 +69,10 @@ class PostgresEngine:
         self.messages = PostgresMessages(self._database)
         self._name = namespace
         self._namespace: UUID = self._database.namespace
-        try:
-            defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
         self._outgrown = False  # whether the namespace has more vectors than should be without an index
         self._index_settled = False  # it is there, or cannot be built by this handle
+        try:
+            defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
             migrate(self._database, defaults=defaults)
             with self._database.reading() as connection:
                 self._tokenizer = _meta(connection)["tokenizer"]
@@ -145,6 +145,7 @@ class PostgresEngine:
 
     def _create_vectors(self, connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
         """Create the empty table for vectors of this length, and remember the length."""
+        self._index_settled = False
         vectors.create_table(connection, dimensions, int(meta.get(PARTITIONS_KEY, 0)))
         connection.execute(statements.PUT_META, ("dimensions", str(dimensions)))
 
@@ -172,7 +173,6 @@ class PostgresEngine:
                         has_vector = vector is not None or (embedded and text == node.text)
                         updates.append((*_content(node), has_vector, now_ms, self._namespace, number))
                     else:
-        self._index_settled = False
                         last = number = last + 1
                         texts.append((number, node.text))
                         row = (self._namespace, number, *_history(node, now_ms), *_content(node), vector is not None)
@@ -460,6 +460,8 @@ class PostgresEngine:
                     stored = np.stack([np.frombuffer(row[2], dtype="<f4") for row in own])
                     vectors.insert(connection, namespace, [row[1] for row in own], stored)
                 after = rows[-1][:2]
+            if row_of(connection, statements.SELECT_MOST_NODES)[0] > vectors.INDEXED_FROM:
+                vectors.create_index(connection, dimensions, concurrently=False)
             connection.execute(statements.SET_EMBEDDED_AGAIN)
             connection.execute(statements.DELETE_NEW_VECTORS)
             connection.execute(statements.DELETE_META, ("new_model",))
@@ -484,11 +486,13 @@ class PostgresEngine:
         )
 
     def compact(self) -> None:
+        with self._database.reading() as connection:
+            (most,) = row_of(connection, statements.SELECT_MOST_NODES)
+        if most > vectors.INDEXED_FROM:
+            self._build_index()
         with self._database.outside() as connection:
             tables = [name for name, _ in rows_of(connection, statements.SELECT_SIZES)]
             for table in tables:
-            if row_of(connection, statements.SELECT_MOST_NODES)[0] > vectors.INDEXED_FROM:
-                vectors.create_index(connection, dimensions, concurrently=False)
                 connection.execute(f"VACUUM (ANALYZE) {table}".encode())
 
     def close(self) -> None:
@@ -513,10 +517,6 @@ def _matrix(stored: Sequence[bytes | None], dimensions: int) -> Vector:
 
 def _content(node: Node) -> tuple[Any, ...]:
     """Return the columns that every `add` of a node writes."""
-        with self._database.reading() as connection:
-            (most,) = row_of(connection, statements.SELECT_MOST_NODES)
-        if most > vectors.INDEXED_FROM:
-            self._build_index()
     return (
         node.type, node.subtype, float(node.confidence), node.provenance, text_hash(node.text),
         _to_json(node.metadata), node.text,
