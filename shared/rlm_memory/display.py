@@ -95,6 +95,22 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def size(count: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> size(999), size(123_456), size(5 * 1024**3)
+    ('999 B', '120.6 KiB', '5.0 GiB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1024 or unit == "TiB":
+            break
+    return f"{amount:,.1f} {unit}"
+
+
 def shortened(text: str, length: int = 160) -> str:
     """Return the text in one line, its end left out if it is long."""
     line = " ".join(text.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,6 +31,8 @@ _INK: Final = "#808080"
 def plot_tiers(timeline: Sequence[TierCounts]) -> Axes:
     """Draw how many nodes were in each tier over time, stacked, and return the axes.
 
+    The last counts are drawn on for a twentieth of the time, so that they can be seen.
+
     Args:
         timeline: What `Memory.timeline` gives: the counts from each moment on.
 
@@ -38,9 +41,10 @@ def plot_tiers(timeline: Sequence[TierCounts]) -> Axes:
     """
     if not timeline:
         raise InvalidInputError("There are no nodes to draw; add some first.")
-    axes = _axes(7, 3)
+    axes = plain_axes(7, 3)
     moments: list[Any] = [step.at for step in timeline]
-    counts = [[step.counts.get(tier, 0) for step in timeline] for tier in TIERS]
+    moments.append(moments[-1] + max((moments[-1] - moments[0]) / 20, timedelta(minutes=1)))
+    counts = [[step.counts.get(tier, 0) for step in (*timeline, timeline[-1])] for tier in TIERS]
     axes.stackplot(moments, *counts, labels=TIERS, colors=[_COLOURS[tier] for tier in TIERS], step="post")
     axes.set_ylabel("nodes")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -58,7 +62,7 @@ def plot_scores(hits: Sequence[Hit]) -> Axes:
     if not hits:
         raise InvalidInputError("There are no hits to draw.")
     semantic, keyword = score_parts(hits)
-    axes = _axes(7, 0.4 * len(hits) + 1)
+    axes = plain_axes(7, 0.4 * len(hits) + 1)
     rows = range(len(hits))
     axes.barh(rows, semantic, color=_SEMANTIC, label="semantic")
     axes.barh(rows, keyword, left=semantic, color=_KEYWORD, label="keyword")
@@ -84,8 +88,8 @@ def score_parts(hits: Sequence[Hit]) -> tuple[NDArray[np.float64], NDArray[np.fl
     return scores - keyword, keyword
 
 
-def _axes(width: float, height: float) -> Axes:
-    """Return axes without a background, in a grey that is seen on white and on black."""
+def plain_axes(width: float = 7, height: float = 3) -> Axes:
+    """Return axes without a background, in a grey that is seen on white and on black; width and height in inches."""
     figure, axes = plt.subplots(figsize=(width, height), layout="constrained")
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)

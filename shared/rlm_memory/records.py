@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from rlm_memory.display import Displayed, Table, facts, shortened
+from rlm_memory.display import Displayed, Table, facts, shortened, size
 
 NodeType: TypeAlias = Literal["entity", "fact", "experience", "decision", "snippet"]
 Tier: TypeAlias = Literal["task", "session", "longterm", "archive"]
@@ -149,8 +149,9 @@ class PromotionDecision(Displayed):
         verb = "moved" if self.moved else "stays"
         where = f"from {self.from_tier} to {self.to_tier}" if self.moved else f"in {self.from_tier}, not {self.to_tier}"
         when = f", {self.at:%Y-%m-%d %H:%M} UTC" if self.at else ""
+        why = "" if self.conditions else f": {self.reason}"  # else it is what the table says
         return Table(
-            f"{self.node_id} {verb} {where}: {self.reason} ({self.rule}, {self.actor}{when})",
+            f"{self.node_id} {verb} {where}{why} ({self.rule}, {self.actor}{when})",
             ("condition", "found", "required", "holds"),
             [(each.name, each.found, each.required, each.holds) for each in self.conditions],
         )
@@ -263,15 +264,12 @@ class Stats(Displayed):
     file_bytes: int
 
     def as_table(self) -> Table:
-        """Return each figure under its name, sizes in megabytes."""
-        megabytes = {name: f"{getattr(self, name) / 1e6:,.2f} MB" for name in self.__slots__ if name.endswith("_bytes")}
+        """Return each figure under its name, sizes in KiB, MiB and so on."""
+        sizes = {name: size(getattr(self, name)) for name in self.__slots__ if name.endswith("_bytes")}
         names = (each.name for each in fields(self) if each.name not in ("location", "namespace"))
         return facts(
             f"{self.location}, namespace {self.namespace!r}",
-            (
-                (name.removesuffix("_bytes").replace("_", " "), megabytes.get(name, getattr(self, name)))
-                for name in names
-            ),
+            ((name.removesuffix("_bytes").replace("_", " "), sizes.get(name, getattr(self, name))) for name in names),
         )
 
 
@@ -291,6 +289,9 @@ class CheckReport:
 
     def __bool__(self) -> bool:
         return not self.problems
+
+    def __str__(self) -> str:
+        return "\n".join(f"{each.where}: {each.what}" for each in self) or "The store is sound."
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlm_memory import Hits, Memory, PromotionLog
+from rlm_memory import CheckReport, Hits, Memory, Problem, PromotionLog
 from rlm_memory.checkpoints import RLMCheckpoint
 from rlm_memory.display import Table
 from rlm_memory.errors import InvalidInputError
@@ -88,6 +88,8 @@ def test_pictures_show_tiers_and_the_parts_of_scores(memory: Memory, clock: Sett
 
     axes = memory.plot_tiers()
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["task", "session", "longterm", "archive"]
+    last = memory.timeline()[-1].at
+    assert matplotlib.dates.num2date(axes.dataLim.x1) > last, "what is now is seen, too"
     hits = memory.search("Ada tea", k=3)
     semantic, keyword = ([bar.get_width() for bar in bars] for bars in plot_scores(hits).containers)
     assert [a + b for a, b in zip(semantic, keyword, strict=True)] == pytest.approx([hit.score for hit in hits])
@@ -110,3 +112,21 @@ def test_the_parts_of_scores_are_those_that_the_search_has_added_up(alpha: float
     alone = {hit.id: hit.score for hit in memory.search(question, k=5, alpha=0.0)}
     _, keyword = score_parts(hits)
     assert keyword.tolist() == pytest.approx([(1 - alpha) * alone[hit.id] for hit in hits], abs=1e-6)
+
+
+def test_a_decision_says_its_evidence_once(memory: Memory) -> None:
+    waiting = memory.explain_promotion("bo").as_table()
+    assert waiting.rows
+    assert "required" not in waiting.caption
+    by_hand = memory.promote("bo", "session", reason="Ada said so").as_table()
+    assert "Ada said so" in by_hand.caption
+
+
+def test_sizes_of_a_small_store_are_more_than_nothing(memory: Memory) -> None:
+    assert "text  " in str(memory.stats())
+    assert "0.00" not in str(memory.stats())
+
+
+def test_a_report_of_a_check_is_read_by_people(memory: Memory) -> None:
+    assert str(memory.check()) == "The store is sound."
+    assert str(CheckReport((Problem("nodes", "a row too many"),))) == "nodes: a row too many"

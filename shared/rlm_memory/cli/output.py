@@ -17,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.table import Table
 from rich.text import Text
 
+from rlm_memory.display import size as size
 from rlm_memory.records import Hit, LogEntry, Node, Stats
 
 Advance: TypeAlias = Callable[[int, int], None]
@@ -66,22 +67,6 @@ def hit_document(hit: Hit) -> dict[str, Any]:
     """Return a hit as `--json` prints it: its scores, then its node."""
     scores = {name: getattr(hit, name) for name in ("score", "relevance", "semantic", "keyword")}
     return {**scores, "node": node_document(hit.node)}
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people.
-
-    >>> size(999), size(123_456), size(5 * 1024**3)
-    ('999 B', '120.6 KiB', '5.0 GiB')
-    """
-    if count < 1024:
-        return f"{count} B"
-    amount = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        amount /= 1024
-        if amount < 1024 or unit == "TiB":
-            break
-    return f"{amount:,.1f} {unit}"
 
 
 def plural(count: int, noun: str) -> str:
