@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+import numpy as np
 import pytest
 
 from rlm_memory import Memory
@@ -24,6 +26,7 @@ from rlm_memory.errors import (
 )
 from rlm_memory.ports import Scope
 from support import SettableClock, WordEmbedder
+from tls_front import certificate, tls_in_front
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
@@ -104,18 +107,79 @@ def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callabl
     assert on_server.check()
 
 
-def test_nearest_by_the_index_are_those_that_comparing_all_finds(opened: Callable[..., Memory]) -> None:
-    memory = opened(embedder=WordEmbedder(16))
-    texts = [" ".join(WORDS[(i * step + i // 18) % len(WORDS)] for step in (1, 2, 5)) + f" {i}" for i in range(2600)]
-    memory.add(texts, metadatas=[{"part": i % 2} for i in range(2600)])
-    exact = opened(location=":memory:", embedder=WordEmbedder(16))
-    exact.add(texts, metadatas=[{"part": i % 2} for i in range(2600)])
-    found = 0
-    for question in QUESTIONS[:6]:
-        ours, theirs = ({hit.text for hit in store.search(question, k=10, alpha=1)} for store in (memory, exact))
-        found += len(ours & theirs)
-    assert found >= 54, "of 60 nearest: HNSW may miss some"
-    assert len(memory.search("green tea", k=1500, alpha=1, where={"part": 1})) == 1300, "a filter still returns k"
+MANY = 10_100
+"""More than so many as are compared without an index."""
+RECALLS = {"float32": 0.98, "int8": 0.98, "bit": 0.9}
+
+
+@pytest.fixture(scope="module")
+def clustered() -> tuple[Any, Any]:
+    """Vectors around 60 centres, and some that are asked for."""
+    random = np.random.default_rng(5)
+    centres = random.standard_normal((60, 96))
+    labels = np.arange(MANY) % 60
+    vectors = centres[labels] + random.standard_normal((MANY, 96))
+    return vectors.astype(np.float32), vectors[:40].astype(np.float32) + 0.3 * random.standard_normal((40, 96))
+
+
+@pytest.fixture(params=RECALLS)
+def indexed(
+    request: pytest.FixtureRequest, opened: Callable[..., Memory], clustered: tuple[Any, Any]
+) -> tuple[Memory, str]:
+    memory = opened(embedder=None, embedding_storage=request.param)
+    ids = [f"{i:05}" for i in range(MANY)]
+    for start in range(0, MANY, 5050):
+        some = ids[start : start + 5050]
+        metadatas = [{"group": int(id) % 101} for id in some]
+        memory.add(["text"] * len(some), ids=some, metadatas=metadatas, embeddings=clustered[0][start : start + 5050])
+    return memory, request.param
+
+
+def test_an_index_of_any_form_finds_the_nearest_and_always_k(
+    indexed: tuple[Memory, str], clustered: tuple[Any, Any], postgres_url: str
+) -> None:
+    """The group is 1 % of the nodes. What is asked is judged by comparing all."""
+    memory, storage = indexed
+    with psycopg.connect(postgres_url) as connection:
+        (definition,) = connection.execute("SELECT pg_get_indexdef('rlm_node_vectors_nearest'::regclass)").fetchone()  # type: ignore[misc]  # there is one
+        kinds = {"float32": "vector_ip_ops", "int8": "halfvec_ip_ops", "bit": "bit_hamming_ops"}
+        assert kinds[storage] in definition
+    vectors, asked = clustered
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = total = 0
+    for question in asked:
+        cosines = unit @ question
+        best = {f"{i:05}" for i in np.argsort(-cosines)[:10]}
+        hits = memory.search(embedding=question, k=10)
+        assert len(hits) == 10
+        found += len(best & {hit.id for hit in hits})
+        total += 10
+        group = [i for i in range(MANY) if i % 101 == 7]
+        hits = memory.search(embedding=question, k=10, where={"group": 7})
+        expected = sorted(group, key=lambda i: -cosines[i])[:10]
+        if storage == "float32":
+            assert [hit.id for hit in hits] == [f"{i:05}" for i in expected]
+        assert len(hits) == 10
+        assert all(hit.node.metadata == {"group": 7} for hit in hits)
+    assert found / total >= RECALLS[storage]
+    half = memory.search(embedding=asked[0], k=1500, where={"group": {"$lt": 50}})
+    assert len(half) == 1500, "a filter that leaves many goes by the index, and still returns k"
+    assert memory.stats().embedding_storage == storage
+
+
+def test_a_small_namespace_has_no_index_to_keep(opened: Callable[..., Memory], postgres_url: str) -> None:
+    opened().add(["green tea", "black coffee"])
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT to_regclass('rlm_node_vectors_nearest')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize("storage", RECALLS)
+def test_vectors_too_long_for_an_index_are_found_too(opened: Callable[..., Memory], storage: Any) -> None:
+    memory = opened(embedder=None, embedding_storage=storage)
+    vectors = np.eye(3, 5000, dtype=np.float32)
+    memory.add(["a", "b", "c"], ids=["a", "b", "c"], embeddings=vectors)
+    assert memory.search(embedding=vectors[1], k=1)[0].id == "b"
+    assert memory.check()
 
 
 # -- what the server guards -----------------------------------------------------------------------------------------
@@ -285,10 +349,59 @@ def test_password_that_breaks_the_url_is_not_shown(password: str) -> None:
     assert "%40" in str(error.value)
 
 
-@pytest.mark.parametrize("storage", ["int8", "bit"])
-def test_other_forms_of_vectors_are_refused(postgres_url: str, storage: Any) -> None:
-    with pytest.raises(InvalidInputError, match="float32"):
-        Memory.open(postgres_url, embedding_storage=storage)
+# -- TLS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def behind_tls(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Callable[..., str], Path]]:
+    """Gives URLs of the store behind TLS on the loopback, and the root that signed for `localhost`."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make certificates")
+    with psycopg.connect(postgres_url) as connection:
+        host, port = connection.info.host, connection.info.port
+    if not host.startswith("/"):
+        pytest.skip("the server is not on a socket of this machine")
+    made, key = certificate(tmp_path, "server", "localhost")
+    with tls_in_front(Path(host, f".s.PGSQL.{port}"), made, key) as door:
+
+        def url(**options: object) -> str:
+            there = urlsplit(postgres_url)
+            kept = [pair for pair in parse_qsl(there.query) if pair[0] != "host"]
+            asked = [("hostaddr", "127.0.0.1"), *kept, *((name, str(value)) for name, value in options.items())]
+            return f"postgresql://postgres@localhost:{door}{there.path}?{urlencode(asked, quote_via=quote)}"
+
+        yield url, made
+
+
+@pytest.mark.loopback
+@pytest.mark.enable_socket
+def test_a_server_is_verified_by_the_right_root(behind_tls: tuple[Callable[..., str], Path]) -> None:
+    url, root = behind_tls
+    with Memory.open(url(sslmode="verify-full", sslrootcert=root), embedder=WordEmbedder()) as memory:
+        memory.add("green tea", ids=["a"])
+        assert memory.search("tea", k=1)[0].id == "a"
+        assert memory.check()
+
+
+@pytest.mark.loopback
+@pytest.mark.enable_socket
+def test_a_server_that_another_root_has_signed_for_is_refused(
+    behind_tls: tuple[Callable[..., str], Path], tmp_path: Path
+) -> None:
+    url, _ = behind_tls
+    another, _ = certificate(tmp_path, "another", "localhost")
+    location = url(sslmode="verify-full", sslrootcert=another, timeout=0.01)
+    with pytest.raises(StoreUnavailableError, match="certificate verify failed"):
+        Memory.open(location, embedder=None)
+
+
+@pytest.mark.loopback
+@pytest.mark.enable_socket
+def test_a_certificate_for_another_host_is_refused(behind_tls: tuple[Callable[..., str], Path]) -> None:
+    url, root = behind_tls
+    location = url(sslmode="verify-full", sslrootcert=root, timeout=0.01).replace("@localhost:", "@elsewhere:")
+    with pytest.raises(StoreUnavailableError, match="elsewhere"):
+        Memory.open(location, embedder=None)
 
 
 # -- limits and locks -----------------------------------------------------------------------------------------------

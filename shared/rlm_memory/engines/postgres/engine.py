@@ -54,13 +54,7 @@ class PostgresEngine:
 
         Raises:
             StoreError: The server cannot be reached, the store is from a newer release, or this role may not make it.
-            InvalidInputError: The vectors are to be kept in another form than float32.
         """
-        if embedding_storage != "float32":
-            raise InvalidInputError(
-                f"On PostgreSQL vectors are kept as float32; embedding_storage={embedding_storage!r} is there for "
-                "SQLite alone."
-            )
         Tokenizer(tokenizer)
         self._database = Database(location, namespace=namespace, read_only=read_only)
         self.location = self._database.location
@@ -75,7 +69,9 @@ class PostgresEngine:
             defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
             migrate(self._database, defaults=defaults)
             with self._database.reading() as connection:
-                self._tokenizer = _meta(connection)["tokenizer"]
+                meta = _meta(connection)
+            self._tokenizer = meta["tokenizer"]
+            self._storage: VectorStorage = meta["embedding_storage"]  # type: ignore[assignment]  # one was written
             self._keywords = KeywordLeg(self._namespace, Tokenizer(self._tokenizer), stop_words)
         except BaseException:
             self._database.close()
@@ -101,7 +97,8 @@ class PostgresEngine:
                     return
                 try:
                     # of a table in partitions it is built while writers wait: the server has no other way
-                    vectors.create_index(connection, dimensions, concurrently=int(meta.get(PARTITIONS_KEY, 0)) == 0)
+                    form = vectors.VectorForm(dimensions, self._storage)
+                    vectors.create_index(connection, form, concurrently=int(meta.get(PARTITIONS_KEY, 0)) == 0)
                 finally:
                     connection.execute(statements.UNLOCK_INDEX)
         except StoreError:
@@ -124,7 +121,7 @@ class PostgresEngine:
             meta = _meta(connection)
         return Identity(
             tokenizer=meta["tokenizer"],
-            embedding_storage=meta["embedding_storage"],  # type: ignore[arg-type]  # one of them was written
+            embedding_storage=self._storage,
             model=meta.get("embedding_model", ""),
             dimensions=_dimensions(meta),
         )
@@ -146,7 +143,8 @@ class PostgresEngine:
     def _create_vectors(self, connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
         """Create the empty table for vectors of this length, and remember the length."""
         self._index_settled = False
-        vectors.create_table(connection, dimensions, int(meta.get(PARTITIONS_KEY, 0)))
+        form = vectors.VectorForm(dimensions, self._storage)
+        vectors.create_table(connection, form, int(meta.get(PARTITIONS_KEY, 0)))
         connection.execute(statements.PUT_META, ("dimensions", str(dimensions)))
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -208,7 +206,7 @@ class PostgresEngine:
     def _insert_vectors(self, connection: Connection, given: Sequence[tuple[int, Vector]]) -> None:
         if given:
             rows = unit(np.stack([vector for _, vector in given]))
-            vectors.insert(connection, self._namespace, [node for node, _ in given], rows)
+            vectors.insert(connection, self._namespace, [node for node, _ in given], rows, self._storage)
 
     def _drop_vectors(self, connection: Connection, nodes: Sequence[int]) -> None:
         if nodes:
@@ -335,7 +333,9 @@ class PostgresEngine:
             said: list[int] = []
             if query is not None:
                 by_index = is_indexed and texts > vectors.COMPARED
-                near = vectors.nearest(connection, self._namespace, query, eligible, n, by_index=by_index)
+                near = vectors.nearest(
+                    connection, self._namespace, query, eligible, n, storage=self._storage, by_index=by_index
+                )
             words = None
             if question is not None:
                 found_in = dict(zip(terms or (), counts or (), strict=True))
@@ -353,7 +353,8 @@ class PostgresEngine:
             return _NO_CANDIDATES
         cosine, joined, values = statements.NO_COSINE, "", list[Any]()
         if query is not None:
-            cosine, joined, values = statements.COSINE, statements.JOINED_VECTORS, [VectorValue(query)]
+            cosine = statements.COSINE.format(asked=vectors.VectorForm(len(query), self._storage).asked)
+            joined, values = statements.JOINED_VECTORS, [VectorValue(query)]
         select = statements.SELECT_CANDIDATES.format(cosine=cosine, vectors=joined)
         rows = rows_of(connection, select, (*values, list(found), self._namespace))
         if len(rows) != len(found):
@@ -458,10 +459,10 @@ class PostgresEngine:
                 for namespace in dict.fromkeys(row[0] for row in rows):
                     own = [row for row in rows if row[0] == namespace]
                     stored = np.stack([np.frombuffer(row[2], dtype="<f4") for row in own])
-                    vectors.insert(connection, namespace, [row[1] for row in own], stored)
+                    vectors.insert(connection, namespace, [row[1] for row in own], stored, self._storage)
                 after = rows[-1][:2]
             if row_of(connection, statements.SELECT_MOST_NODES)[0] > vectors.INDEXED_FROM:
-                vectors.create_index(connection, dimensions, concurrently=False)
+                vectors.create_index(connection, vectors.VectorForm(dimensions, self._storage), concurrently=False)
             connection.execute(statements.SET_EMBEDDED_AGAIN)
             connection.execute(statements.DELETE_NEW_VECTORS)
             connection.execute(statements.DELETE_META, ("new_model",))

@@ -111,7 +111,9 @@ def _node_problems(connection: Connection, database: Database, tokenizer: Tokeni
         }
         stored: dict[int, bytes] = {}
         if has_vectors:
-            stored = dict(_belonging(connection, database, "rlm_node_vectors", "vector_send(embedding)", numbers))
+            stored = dict(
+                _belonging(connection, database, "rlm_node_vectors", "vector_send(embedding::vector)", numbers)
+            )
         for node, id, key, metadata, text, hashed, embedded in rows:
             where = f"node {id!r}"
             if key != key_of(id):

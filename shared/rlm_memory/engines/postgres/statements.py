@@ -107,7 +107,7 @@ SELECT_CANDIDATES: Final = (
     "LEFT JOIN rlm_node_words w ON w.namespace = n.namespace AND w.node = n.node {vectors}ORDER BY wanted.place"
 )
 NO_COSINE: Final = "NULL::float8"
-COSINE: Final = "-(v.embedding <#> %s::vector)"
+COSINE: Final = "-(v.embedding <#> {asked})"
 JOINED_VECTORS: Final = "LEFT JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
 
 COPY_NODES: Final = (
@@ -164,10 +164,13 @@ COPY_VECTORS: Final = "COPY rlm_node_vectors (namespace, node, embedding) FROM S
 # The zero keeps the index out of it: every vector in question is compared.
 SELECT_NEAREST_OF_ALL: Final = (
     "SELECT v.node FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
-    "ORDER BY (v.embedding <#> %s::vector) + 0, v.node DESC LIMIT %s"
+    "ORDER BY (v.embedding <#> {asked}) + 0, v.node DESC LIMIT %s"
 )
 SELECT_NEAREST: Final = (
-    "SELECT v.node FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
+    "SELECT {columns} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
+)
+SELECT_NEAREST_OF_SOME: Final = (
+    "SELECT v.node FROM ({some}) AS v ORDER BY v.embedding <#> {asked}, v.node DESC LIMIT %s"
 )
 ELIGIBLE_VECTOR: Final = " AND v.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
 # Looked up for each vector that the index gives, in the order in which it gives them.
@@ -178,16 +181,16 @@ ELIGIBLE_NEAREST: Final = (
 SEARCH_BY_INDEX: Final = "SELECT set_config('hnsw.ef_search', %s, true), set_config('enable_sort', 'off', true)"
 SEARCH_AS_USUAL: Final = "SELECT set_config('enable_sort', 'on', true)"
 SELECT_VECTORS: Final = (
-    "SELECT vector_send(v.embedding) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "SELECT vector_send(v.embedding::vector) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
     "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = wanted.node ORDER BY wanted.place"
 )
 SELECT_VECTORS_OF_IDS: Final = (
-    "SELECT vector_send(v.embedding) FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
+    "SELECT vector_send(v.embedding::vector) FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
     "LEFT JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key "
     "LEFT JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node ORDER BY wanted.place"
 )
 SELECT_TEXT_OWNERS: Final = (
-    "SELECT DISTINCT ON (n.text_hash, n.text) n.text, vector_send(v.embedding) FROM rlm_nodes n "
+    "SELECT DISTINCT ON (n.text_hash, n.text) n.text, vector_send(v.embedding::vector) FROM rlm_nodes n "
     "JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
     "WHERE n.namespace = %s AND n.text_hash = ANY (%s::bigint[]) ORDER BY n.text_hash, n.text, n.node DESC"
 )

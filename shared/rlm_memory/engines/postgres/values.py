@@ -41,9 +41,12 @@ class VectorValue:
         self.vector = vector
 
 
-def vector_bytes(vector: Vector) -> bytes:
-    """Return a vector as pgvector sends and takes it: its length, a zero, and its numbers, all big-endian."""
-    return len(vector).to_bytes(2, "big") + b"\0\0" + vector.astype(">f4").tobytes()
+def vector_bytes(vector: Vector, kind: str = ">f4") -> bytes:
+    """Return a vector as pgvector sends and takes it: its length, a zero, and its numbers, all big-endian.
+
+    Numbers of a `vector` have four bytes, ">f4", those of a `halfvec` two, ">f2".
+    """
+    return len(vector).to_bytes(2, "big") + b"\0\0" + vector.astype(kind).tobytes()
 
 
 def vectors_of(stored: Sequence[bytes], dimensions: int) -> Vector:

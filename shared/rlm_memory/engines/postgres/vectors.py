@@ -3,15 +3,22 @@
 The index is made when a namespace has outgrown comparing all: until then it would be of no use to any search, and to
 build it at once takes a seventh of the time that it takes to put as many vectors into it one by one.
 
-Vectors have length 1, so that their inner product is the cosine. pgvector indexes up to 2,000 numbers as they are, and
-up to 4,000 in half precision; a search then compares the whole vectors of what the index gives. Of longer ones each
-is compared.
+Vectors have length 1, so that their inner product is the cosine. How they are kept, and what the index holds:
+
+=========  ==========================  ================================================================================
+float32    `vector(d)`, 4 bytes a      themselves up to 2,000 numbers, their halves up to 4,000; of longer ones each is
+           number                      compared
+int8       `halfvec(d)`, 2 bytes:      themselves up to 4,000 numbers
+           pgvector has no single one
+bit        `halfvec(d)`                their signs, a 32nd of the room; the best of them are compared whole
+=========  ==========================  ================================================================================
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -22,13 +29,14 @@ from rlm_memory.engines.postgres.values import VectorValue, row_of, rows_of, vec
 from rlm_memory.engines.postgres.words import Eligible
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.ports import Vector
+from rlm_memory.records import VectorStorage
 
 MOST_DIMENSIONS: Final = 16_000
 
 _INDEXED: Final = 2_000
 _INDEXED_AS_HALVES: Final = 4_000
-_IN_A_PAGE: Final = 1_980
-"""Vectors of up to so many numbers stay in their row: beside it, where large values go, each is several rows."""
+_IN_A_PAGE: Final = 7_920
+"""Vectors of up to so many bytes stay in their row: beside it, where large values go, each is several rows."""
 
 COMPARED: Final = 2_000
 """So many vectors are all compared: that takes as long as a search by the index, and finds what the index may miss."""
@@ -41,59 +49,107 @@ _INDEX: Final = "rlm_node_vectors_nearest"
 _BREADTH: Final = 100
 """At least so many candidates a search by the index keeps (ef_search)."""
 
+_RESCORED: Final = 8
+"""Of an index of signs, so many times as many are compared whole as are asked for."""
+
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 
 
-def create_table(connection: Connection, dimensions: int, partitions: int) -> None:
-    """Create the empty table for vectors of this length.
+@dataclass(frozen=True, slots=True)
+class VectorForm:
+    """How vectors of a store are kept."""
+
+    dimensions: int
+    storage: VectorStorage
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each number keeps its four bytes."""
+        return self.storage == "float32"
+
+    @property
+    def column(self) -> str:
+        """The type of the column."""
+        return f"{'vector' if self.is_whole else 'halfvec'}({self.dimensions})"
+
+    @property
+    def asked(self) -> str:
+        """A vector that is bound, as one that the column's can be compared with."""
+        return "%s::vector" if self.is_whole else "%s::vector::halfvec"
+
+    @property
+    def index(self) -> tuple[str, str] | None:
+        """The expression that the index is on, and its operators; None where there is none."""
+        if self.storage == "bit":
+            return _signs("embedding", self.dimensions), "bit_hamming_ops"
+        if self.is_whole and self.dimensions <= _INDEXED:
+            return "embedding", "vector_ip_ops"
+        if self.dimensions > _INDEXED_AS_HALVES:
+            return None
+        return (_halves("embedding", self.dimensions) if self.is_whole else "embedding"), "halfvec_ip_ops"
+
+    def distance(self, column: str) -> str:
+        """Return the distance that the index orders by, with the vector that is bound."""
+        if self.storage == "bit":
+            return f"{_signs(column, self.dimensions)} <~> {_signs('%s::vector', self.dimensions)}"
+        if self.is_whole and self.dimensions > _INDEXED:
+            return f"{_halves(column, self.dimensions)} <#> {_halves('%s::vector', self.dimensions)}"
+        return f"{column} <#> {self.asked}"
+
+
+def _signs(vector: str, dimensions: int) -> str:
+    return f"(binary_quantize({vector})::bit({dimensions}))"
+
+
+def _halves(vector: str, dimensions: int) -> str:
+    return f"({vector}::halfvec({dimensions}))"
+
+
+def create_table(connection: Connection, form: VectorForm, partitions: int) -> None:
+    """Create the empty table for vectors of this form.
 
     Raises:
         InvalidInputError: They are longer than pgvector keeps them.
     """
-    if dimensions > MOST_DIMENSIONS:
-        raise InvalidInputError(f"pgvector keeps vectors of up to {MOST_DIMENSIONS} numbers, got {dimensions}.")
+    if form.dimensions > MOST_DIMENSIONS:
+        raise InvalidInputError(f"pgvector keeps vectors of up to {MOST_DIMENSIONS} numbers, got {form.dimensions}.")
     connection.execute(
         "CREATE TABLE rlm_node_vectors (namespace uuid NOT NULL, node bigint NOT NULL, "
-        f"embedding vector({dimensions}) NOT NULL, PRIMARY KEY (namespace, node)) {partitioned(partitions)}".encode()
+        f"embedding {form.column} NOT NULL, PRIMARY KEY (namespace, node)) {partitioned(partitions)}".encode()
     )
-    if dimensions <= _IN_A_PAGE:
+    if form.dimensions * (4 if form.is_whole else 2) <= _IN_A_PAGE:
         connection.execute("ALTER TABLE rlm_node_vectors ALTER COLUMN embedding SET STORAGE PLAIN")
     finish_table(connection, "rlm_node_vectors", partitions)
 
 
-def create_index(connection: Connection, dimensions: int, *, concurrently: bool) -> None:
+def create_index(connection: Connection, form: VectorForm, *, concurrently: bool) -> None:
     """Create the index, where there can be one and is none.
 
     Args:
         connection: In no transaction if `concurrently`.
-        dimensions: The length of the vectors.
+        form: Of the vectors.
         concurrently: Let others write meanwhile; one that did not succeed is made again.
     """
-    if (indexed := _indexed(dimensions)) is None:
+    if form.index is None:
         return
-    kind = "vector" if dimensions <= _INDEXED else "halfvec"
     if concurrently and row_of(connection, statements.IS_INDEX_BROKEN, (_INDEX,)):
         connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {_INDEX}".encode())
+    expression, operators = form.index
     connection.execute(
         f"CREATE INDEX {'CONCURRENTLY' if concurrently else ''} IF NOT EXISTS {_INDEX} "
-        f"ON rlm_node_vectors USING hnsw ({indexed} {kind}_ip_ops)".encode()
+        f"ON rlm_node_vectors USING hnsw ({expression} {operators})".encode()
     )
 
 
-def _indexed(dimensions: int) -> str | None:
-    """Return the expression that the index is on; None where there is none."""
-    if dimensions <= _INDEXED:
-        return "embedding"
-    return f"(embedding::halfvec({dimensions}))" if dimensions <= _INDEXED_AS_HALVES else None
-
-
-def insert(connection: Connection, namespace: UUID, nodes: Sequence[int], vectors: Vector) -> None:
+def insert(
+    connection: Connection, namespace: UUID, nodes: Sequence[int], vectors: Vector, storage: VectorStorage
+) -> None:
     """Store unit vectors, one a node that has none."""
     if not len(nodes):
         return
     rows = [_SIGNATURE]
     for node, vector in zip(nodes, vectors, strict=True):
-        stored = vector_bytes(vector)
+        stored = vector_bytes(vector, ">f4" if storage == "float32" else ">f2")
         rows.append(struct.pack(">hi16siqi", 3, 16, namespace.bytes, 8, node, len(stored)) + stored)
     rows.append(struct.pack(">h", -1))
     with connection.cursor().copy(statements.COPY_VECTORS) as copy:
@@ -101,7 +157,14 @@ def insert(connection: Connection, namespace: UUID, nodes: Sequence[int], vector
 
 
 def nearest(
-    connection: Connection, namespace: UUID, query: Vector, eligible: Eligible | None, n: int, *, by_index: bool
+    connection: Connection,
+    namespace: UUID,
+    query: Vector,
+    eligible: Eligible | None,
+    n: int,
+    *,
+    storage: VectorStorage,
+    by_index: bool,
 ) -> list[int]:
     """Return the nodes of the `n` nearest eligible vectors, the nearest first.
 
@@ -111,23 +174,27 @@ def nearest(
         query: A unit vector.
         eligible: Which nodes may be found; None lets all be.
         n: How many.
+        storage: How the vectors are kept.
         by_index: Search by the index, unless the eligible are few.
     """
-    asked = VectorValue(query)
-    indexed = _indexed(len(query))
-    if indexed is not None and by_index and not (eligible is not None and eligible.few):
-        kind = "vector" if len(query) <= _INDEXED else f"halfvec({len(query)})"
+    asked, form = VectorValue(query), VectorForm(len(query), storage)
+    if by_index and not (eligible is not None and eligible.few):
         within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
-        distance = f"{indexed.replace('embedding', 'v.embedding')} <#> %s::{kind}"
-        select = statements.SELECT_NEAREST.format(eligible=within, distance=distance)
-        values = (namespace, *(eligible.values if eligible is not None else ()), asked, n)
-        connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, n), 1000)),))
-        found = rows_of(connection, select, values)
+        values = (namespace, *(eligible.values if eligible is not None else ()), asked)
+        looked_at, bound = n, (*values, n)
+        columns = "v.node, v.embedding" if storage == "bit" else "v.node"
+        distance = form.distance("v.embedding")
+        select = statements.SELECT_NEAREST.format(columns=columns, eligible=within, distance=distance)
+        if storage == "bit":
+            looked_at, bound = _RESCORED * n, (*values, _RESCORED * n, asked, n)
+            select = statements.SELECT_NEAREST_OF_SOME.format(some=select, asked=form.asked)
+        connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, looked_at), 1000)),))
+        found = rows_of(connection, select, bound)
         connection.execute(statements.SEARCH_AS_USUAL)
         if len(found) == n:
             return [node for (node,) in found]
     within, values = "", ()
     if eligible is not None:
         within, values = statements.ELIGIBLE_VECTOR.format(where=eligible.where), (namespace, *eligible.values)
-    select = statements.SELECT_NEAREST_OF_ALL.format(eligible=within)
+    select = statements.SELECT_NEAREST_OF_ALL.format(eligible=within, asked=form.asked)
     return [node for (node,) in rows_of(connection, select, (namespace, *values, asked, n))]
