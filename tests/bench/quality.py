@@ -1,10 +1,12 @@
 """How well `Memory.search` finds: nDCG@10 and recall@10 on LoCoMo and SciFact, by keywords, by vectors, and by both.
 
-    python tests/bench/quality.py DATA [--json OUT]
+    python tests/bench/quality.py DATA [--url postgresql://…] [--parts locomo,scifact] [--json OUT]
 
 DATA is a folder with `locomo/` (flat.json: conversations with their turns and questions; minilm_f16.npz: their vectors)
 and `scifact/` (scifact.zip: claims and abstracts). Neither is part of this project: LoCoMo is CC BY-NC 4.0, the
 abstracts of SciFact are ODC-By 1.0. A part whose folder is not there is left out.
+
+The store is a file, or with `--url` a schema of a PostgreSQL database, made anew and left there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import corpora
 import numpy as np
@@ -59,7 +62,7 @@ class Tally:
         return result
 
 
-def locomo(folder: Path, store: Path, storage: VectorStorage) -> Tally:
+def locomo(folder: Path, store: str, storage: VectorStorage) -> Tally:
     """Search each conversation in a namespace of its own of one store, with the vectors of the data."""
     tally = Tally()
     for corpus in corpora.locomo(folder):
@@ -72,7 +75,7 @@ def locomo(folder: Path, store: Path, storage: VectorStorage) -> Tally:
     return tally
 
 
-def scifact(folder: Path, store: Path, storage: VectorStorage) -> Tally:
+def scifact(folder: Path, store: str, storage: VectorStorage) -> Tally:
     """Search the abstracts for the claims of the validation part, with wordllama."""
     corpus, tally = corpora.scifact(folder), Tally()
     with Memory.open(store, embedder="wordllama", embedding_storage=storage) as memory:
@@ -82,6 +85,16 @@ def scifact(folder: Path, store: Path, storage: VectorStorage) -> Tally:
                 hits = memory.search(question.text, k=K, alpha=alpha)
                 tally.add(method, question.kind, [hit.id for hit in hits], question.relevant)
     return tally
+
+
+def new_schema(url: str, name: str) -> str:
+    """Return the URL of a store in a schema with nothing in it."""
+    import psycopg  # needed on a server alone
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c search_path={name},public')}"
 
 
 def show(title: str, table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
@@ -97,12 +110,15 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("data", type=Path)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--storage", default="float32", choices=VECTOR_STORAGES)
+    parser.add_argument("--url", help="of a PostgreSQL database to measure on, in place of a file")
+    parser.add_argument("--parts", default="locomo,scifact", help="what to measure")
     options = parser.parse_args(arguments)
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, measure in (("locomo", locomo), ("scifact", scifact)):
-            if (options.data / name).is_dir():
-                figures[name] = measure(options.data / name, Path(folder, f"{name}.db"), options.storage).table()
+            if name in options.parts.split(",") and (options.data / name).is_dir():
+                store = new_schema(options.url, f"bench_{name}") if options.url else str(Path(folder, f"{name}.db"))
+                figures[name] = measure(options.data / name, store, options.storage).table()
                 show(name, figures[name])
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2), "utf-8")
