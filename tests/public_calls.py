@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeAlias
 
 Argument: TypeAlias = Callable[[str], Any] | list[Callable[[str], Any]]
@@ -69,9 +69,8 @@ def bound(method: Any, parameters: list[inspect.Parameter], given: Mapping[str, 
 
     def call() -> Any:
         result = method(*first, **rest)
-        if inspect.isgenerator(result) or isinstance(result, map):
-            return list(result)
-        return result
+        is_lazy = isinstance(result, Iterable) and not isinstance(result, Sized)
+        return list(result) if is_lazy else result
 
     return call
 
