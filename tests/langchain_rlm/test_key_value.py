@@ -35,9 +35,10 @@ from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, Inva
 from support import SettableClock, WordEmbedder
 
 
-@pytest.fixture
-def memory(store_path: Path, clock: SettableClock) -> Iterator[Memory]:
-    with Memory.open(store_path, embedder=WordEmbedder(), clock=clock) as memory:
+@pytest.fixture(params=["file", "server"])
+def memory(request: pytest.FixtureRequest, store_path: Path, clock: SettableClock) -> Iterator[Memory]:
+    location = store_path if request.param == "file" else request.getfixturevalue("postgres_url")
+    with Memory.open(location, embedder=WordEmbedder(), clock=clock) as memory:
         yield memory
 
 
@@ -262,9 +263,11 @@ def texts_of_all_scripts(store: BaseStore) -> Any:
     return [(item.namespace, item.key, item.value) for item in store.search((), filter={"text": "Это русский"})]
 
 
-@pytest.fixture(params=["a store in memory", "a store in a file"])
+@pytest.fixture(params=["a store in memory", "a store in a file", "a store on a server"])
 def ours(request: pytest.FixtureRequest, store_path: Path) -> Iterator[RLMStore]:
-    store = RLMStore(path=None if "memory" in request.param else store_path)
+    places: dict[str, Any] = {"a store in memory": None, "a store in a file": store_path}
+    is_local = request.param in places
+    store = RLMStore(path=places[request.param] if is_local else request.getfixturevalue("postgres_url"))
     yield store
     store.memory.close()
 
@@ -837,7 +840,8 @@ async def test_many_tasks_use_a_store_at_once(store: RLMStore):
     assert store.memory.check()
 
 
-async def test_the_event_loop_is_free_while_the_store_is_waited_for(store: RLMStore, store_path: Path):
+async def test_the_event_loop_is_free_while_the_store_is_waited_for(store_path: Path):
+    store = RLMStore(path=store_path)
     other = apsw.Connection(str(store_path))
     store.put(("t",), "k", {})
     other.execute("BEGIN IMMEDIATE")
@@ -850,6 +854,7 @@ async def test_the_event_loop_is_free_while_the_store_is_waited_for(store: RLMSt
     item = await store.aget(("t",), "k")
     assert item is not None
     assert item.value == {"v": 2}
+    store.memory.close()
 
 
 async def test_an_embedder_that_can_be_awaited_is(store_path: Path):

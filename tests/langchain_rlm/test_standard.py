@@ -19,7 +19,7 @@ STORES = [
     pytest.param((alpha, place, storage), id=f"alpha={alpha}-{place}-{storage}")
     for alpha, place, storage in product((0, 0.5, 1), ("file", "memory"), ("float32", "int8"))
 ]
-STORES.append(pytest.param((0.5, "server", "float32"), id="alpha=0.5-server-float32"))
+STORES += [pytest.param((0.5, "server", storage), id=f"alpha=0.5-server-{storage}") for storage in ("float32", "bit")]
 
 
 def location(request: pytest.FixtureRequest, place: str, store_path: Path) -> Any:
