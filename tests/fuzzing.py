@@ -7,12 +7,20 @@ is no error of ours, when something does not hold.
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import json
 import re
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import numpy as np
 
@@ -301,7 +309,35 @@ def sound_values() -> list[Any]:
         [shared, shared, {"a": (1, {2}), (1, 2): b"x"}, complex(1, 2), 2**200, frozenset({1})],
         [np.arange(3), np.arange(6)[::2], ValueError("no"), range(3), slice(1), ..., bytearray(b"x")],
         {"deep": [[[[[["x"]]]]]], "text": "y" * 3000},
+        [datetime(2026, 1, 1, tzinfo=UTC), timedelta(1), Decimal("1.5"), Fraction(1, 3), UUID(int=5), Path("a/b")],
+        [
+            deque([1, 2], 3),
+            OrderedDict(a=1),
+            Counter("ab"),
+            defaultdict(list, a=[1]),
+            re.compile("a+"),
+            array("d", [1]),
+        ],
+        [np.ma.masked_array([1, 2], [0, 1]), np.random.default_rng(0), np.float32(1), np.dtype("<f8"), Random(0)],
+        [np.array([[1, None], ["a", 2]], dtype=object), np.array(["a", "b"]), np.zeros(3, "M8[s]")],
+        *_frames(),
     ]
+
+
+def _frames() -> list[Any]:
+    """Return frames, where the libraries are installed."""
+    found: list[Any] = []
+    with contextlib.suppress(ImportError):
+        import pandas as pd
+
+        frame = pd.DataFrame({"n": [1, 2], "s": ["a", None], "t": pd.date_range("2026", periods=2, tz="UTC")})
+        found += [[frame, frame.set_index("s"), frame["n"], frame.astype({"s": "category"})]]
+        found += [[pd.MultiIndex.from_product([[1, 2], ["a"]]), pd.RangeIndex(5), pd.Interval(0, 1), pd.NaT]]
+    with contextlib.suppress(ImportError):
+        import polars as pl
+
+        found += [[pl.DataFrame({"n": [1, 2], "s": ["a", None]}), pl.Series("x", [1.5])]]
+    return found
 
 
 class Checkpoints:
