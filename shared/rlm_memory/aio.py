@@ -204,9 +204,11 @@ class AsyncMemory:
         """See `Memory.export`."""
         return await asyncio.to_thread(self.memory.export, path, progress=progress)
 
-    async def import_(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
+    async def import_(
+        self, path: str | PathLike[str], *, history: bool = True, progress: Progress | None = None
+    ) -> int:
         """See `Memory.import_`."""
-        return await asyncio.to_thread(self.memory.import_, path, progress=progress)
+        return await asyncio.to_thread(self.memory.import_, path, history=history, progress=progress)
 
     async def close(self) -> None:
         """See `Memory.close`."""

@@ -996,13 +996,11 @@ class Memory:
         self._engine.compact()
 
     def export(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
-        """Write this namespace to a new file of JSON lines; return how many nodes.
-
-        With the nodes come their vectors and their use, and after them the conversations.
+        """Write this namespace, all that it holds, to a new file of JSON lines; return how many nodes.
 
         Args:
             path: The file.
-            progress: Called with (done, total) nodes as they are written.
+            progress: Called with (done, total) lines as they are written.
 
         Raises:
             InvalidInputError: There is a file already, or it is no path.
@@ -1010,15 +1008,21 @@ class Memory:
         """
         path = checked_path(path)
         self.lifecycle.catch_up()
-        return interchange.write(self._engine, path, progress)
+        return interchange.write(self._engine, path, namespace=self.namespace, progress=progress)
 
-    def import_(self, path: str | PathLike[str], *, progress: Progress | None = None) -> int:
+    def import_(self, path: str | PathLike[str], *, history: bool = True, progress: Progress | None = None) -> int:
         """Read a file that `export` wrote, all of it or none; return how many nodes.
 
-        A node whose id is known is replaced, and a conversation whose key is known, as a whole.
+        What is in the namespace already stays, with these exceptions: a node whose id is known is replaced, a
+        conversation whose key is known, as a whole, and a value under a known key. A promotion log that is there must
+        begin as that of the file does, and stays as it is then; a known session stays as it is; a known thread is
+        refused. Entries of the log keep their hashes where the name of the namespace is the same and their numbers are
+        free; else they are chained anew.
 
         Args:
             path: The file.
+            history: Take all of it. Else nodes with vectors and links, conversations and key-values alone, as what
+                joins a namespace with sessions, a log and threads of its own.
             progress: Called with (done, total) bytes of the file as they are read.
 
         Raises:
@@ -1027,7 +1031,13 @@ class Memory:
             OSError: The file cannot be read.
         """
         return interchange.read(
-            self._engine, checked_path(path), namespace=self.namespace, put=self._put, progress=progress
+            self._engine,
+            checked_path(path),
+            namespace=self.namespace,
+            now_ms=milliseconds(self.clock()),
+            note_new=self.lifecycle.note_new,
+            history=history,
+            progress=progress,
         )
 
     def close(self) -> None:

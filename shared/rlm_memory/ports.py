@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlm_memory.filters import Filter
+from rlm_memory.parts import HistoryPart, Part
 from rlm_memory.promotion import Usage
 from rlm_memory.records import (
     TIERS,
@@ -34,6 +35,8 @@ from rlm_memory.records import (
     VectorStorage,
     Version,
 )
+
+P = TypeVar("P", bound=Part)
 
 Vector: TypeAlias = NDArray[np.float32]
 """One embedding, shape (dimensions,), or a matrix of them, shape (n, dimensions)."""
@@ -146,6 +149,15 @@ class Engine(Protocol):
     @property
     def messages(self) -> MessageStore:
         """What keeps the conversations of the same namespace."""
+        ...
+
+    @property
+    def parts(self) -> PartStore:
+        """What moves the same namespace whole."""
+        ...
+
+    def namespaces(self) -> list[str]:
+        """Return the names of all namespaces of the store that were ever written to, sorted."""
         ...
 
     def transaction(self, *, wait: bool = True) -> AbstractContextManager[object]:
@@ -563,4 +575,47 @@ class KeyValueStore(Protocol):
 
     def collections(self) -> list[str]:
         """Return the names of the collections that hold something, in alphabetical order."""
+        ...
+
+
+class PartStore(Protocol):
+    """Reads and writes what belongs to the nodes of one namespace, as it is: for export, import and copies.
+
+    Reads are made within `reading`, and see one state; writes within `transaction`.
+    """
+
+    def read(self, kind: type[P]) -> Iterator[P]:
+        """Yield all parts of a kind, in the order in which they came about, without holding them all."""
+        ...
+
+    def count(self) -> int:
+        """Return how many parts, nodes, log entries and messages there are."""
+        ...
+
+    def histories(self, ids: Sequence[str]) -> list[HistoryPart]:
+        """Return what belongs to these nodes, all of which are there, in this order."""
+        ...
+
+    def set_histories(self, histories: Sequence[HistoryPart]) -> None:
+        """Set what belongs to these nodes."""
+        ...
+
+    def unknown(self, ids: Iterable[str]) -> set[str]:
+        """Return those of these ids that no node has."""
+        ...
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Add parts of one kind; what they name is there, and they are not."""
+        ...
+
+    def chunks(self, kind: str, thread_id: str, numbers: Sequence[int]) -> list[bytes]:
+        """Return the contents of these chunks of a thread, all of which are there, in this order."""
+        ...
+
+    def log_end(self) -> tuple[str | None, int]:
+        """Return the hash of the last entry of the log, None if it is empty, and the least number for the next one."""
+        ...
+
+    def add_entries(self, entries: Sequence[LogEntry]) -> None:
+        """Add entries to the log with their numbers and hashes, which follow from those that are there."""
         ...

@@ -6,7 +6,7 @@ Pure: arrays in, arrays out. In an array of raw scores NaN means "this leg did n
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -208,10 +208,16 @@ def maximal_marginal_relevance(
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vectors with length 1, along the last axis.
+    """Return the vectors with length 1, along the last axis; what has that length within rounding stays as it is.
 
     The square of each length must be within the range of float32, as that of vectors checked at the door is.
     """
     # Summed up in float64 and scaled in float32: 2 us a vector of 1,536 components, where all in float64 takes 19.
     lengths: NDArray[np.float64] = np.sqrt(np.einsum("...i,...i->...", vectors, vectors, dtype=np.float64))
-    return np.asarray(vectors * (1 / lengths).astype(np.float32)[..., np.newaxis], dtype=np.float32)
+    # or the last bit of a vector that is moved from store to store would change each time
+    factors = np.where(np.abs(lengths - 1) < _ROUNDING, 1, 1 / lengths)
+    return np.asarray(vectors * factors.astype(np.float32)[..., np.newaxis], dtype=np.float32)
+
+
+_ROUNDING: Final = 2e-7
+"""How far from 1 the length of a vector that was scaled in float32 can be."""

@@ -263,8 +263,8 @@ def test_import_of_a_broken_message_names_its_line_and_keeps_nothing(
     with Memory.open(store_path, embedder=None) as memory:
         memory.conversations.append("chat", ["kept"])
         memory.export(tmp_path / "all.jsonl")
-        with open(tmp_path / "all.jsonl", "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        *lines, _ = (tmp_path / "all.jsonl").read_text("utf-8").splitlines()
+        (tmp_path / "all.jsonl").write_text("\n".join([*lines, line]) + "\n", "utf-8")
         memory.conversations.replace("chat", ["newer"])
         with pytest.raises(InvalidInputError, match="Line 3"):
             memory.import_(tmp_path / "all.jsonl")

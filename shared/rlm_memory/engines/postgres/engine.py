@@ -19,6 +19,7 @@ from rlm_memory.engines.postgres.filters import Compiler, encoded_rows
 from rlm_memory.engines.postgres.inspection import find_problems, measure
 from rlm_memory.engines.postgres.key_values import PostgresKeyValues
 from rlm_memory.engines.postgres.ledger import PostgresLedger
+from rlm_memory.engines.postgres.parts import PostgresParts
 from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
 from rlm_memory.engines.postgres.threads import PostgresThreads
 from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows_of, vectors_of
@@ -61,6 +62,7 @@ class PostgresEngine:
         self.ledger = PostgresLedger(self._database)
         self.key_values = PostgresKeyValues(self._database)
         self.messages = PostgresMessages(self._database)
+        self.parts = PostgresParts(self._database)
         self._name = namespace
         self._namespace: UUID = self._database.namespace
         self._outgrown = False  # whether the namespace has more vectors than should be without an index
@@ -113,6 +115,10 @@ class PostgresEngine:
 
     def threads(self, kind: str) -> PostgresThreads:
         return PostgresThreads(self._database, kind)
+
+    def namespaces(self) -> list[str]:
+        with self._database.reading() as connection:
+            return [name for (name,) in rows_of(connection, statements.SELECT_NAMESPACES)]
 
     # -- identity -----------------------------------------------------------------------------------------------
 

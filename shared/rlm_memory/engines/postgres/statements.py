@@ -474,8 +474,9 @@ KEEP_VALUES: Final = (
     "WHERE p.namespace = %s AND p.thread = %s AND p.graph_key = %s AND p.id_key = %s RETURNING channel"
 )
 PUT_WRITE: Final = (
-    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, task_key, place, task_id, task_path, "
-    "channel, encoding, depth, content) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, graph, checkpoint_id, task_key, "
+    "place, task_id, task_path, channel, encoding, depth, content) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
     "ON CONFLICT (namespace, thread, graph_key, checkpoint_key, task_key, place) DO "
 )
 PUT_WRITE_ONCE: Final = PUT_WRITE + "NOTHING"
@@ -566,9 +567,10 @@ COPY_VALUES: Final = (
     "JOIN rlm_thread_values v ON v.namespace = %s AND v.checkpoint = copy.source"
 )
 COPY_WRITES: Final = (
-    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, task_key, place, task_id, task_path, "
-    "channel, encoding, depth, content) SELECT namespace, %s, graph_key, checkpoint_key, task_key, place, task_id, "
-    "task_path, channel, encoding, depth, content FROM rlm_thread_writes WHERE namespace = %s AND thread = %s"
+    "INSERT INTO rlm_thread_writes (namespace, thread, graph_key, checkpoint_key, graph, checkpoint_id, task_key, "
+    "place, task_id, task_path, channel, encoding, depth, content) SELECT namespace, %s, graph_key, checkpoint_key, "
+    "graph, checkpoint_id, task_key, place, task_id, task_path, channel, encoding, depth, content "
+    "FROM rlm_thread_writes WHERE namespace = %s AND thread = %s"
 )
 COPY_CHUNKS: Final = (
     "INSERT INTO rlm_thread_chunks (namespace, thread, chunk, hash, content) "
@@ -596,3 +598,110 @@ SELECT_TREES: Final = (
     "WHERE c.namespace = %(namespace)s AND c.thread = %(thread)s AND v.depth > 0 UNION "
     "SELECT depth, content FROM rlm_thread_writes WHERE namespace = %(namespace)s AND thread = %(thread)s AND depth > 0"
 )
+
+# -- what is moved whole --------------------------------------------------------------------------------------------
+
+SELECT_NAMESPACES: Final = 'SELECT name FROM rlm_namespaces ORDER BY name COLLATE "C"'
+SELECT_HISTORIES: Final = (
+    "SELECT n.id, n.tier, n.pinned, n.tier_since, n.decayed_at "
+    "FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key ORDER BY wanted.place"
+)
+SET_HISTORY: Final = (
+    "UPDATE rlm_nodes SET tier = %s, pinned = %s, tier_since = %s, decayed_at = %s WHERE namespace = %s AND id_key = %s"
+)
+SELECT_SESSION_NUMBERS: Final = (
+    "SELECT id, session FROM rlm_sessions WHERE namespace = %s AND id_key = ANY (%s::uuid[])"
+)
+SELECT_ENTRY_NUMBERS: Final = "SELECT sequence FROM rlm_promotion_log WHERE namespace = %s ORDER BY sequence"
+SELECT_NODE_NUMBERS: Final = "SELECT node FROM rlm_nodes WHERE namespace = %s ORDER BY node"
+_OF_USE: Final = (
+    "JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
+    "JOIN rlm_sessions s ON s.namespace = u.namespace AND s.session = u.session WHERE u.namespace = %(namespace)s "
+)
+_OF_THREAD: Final = (
+    "JOIN rlm_threads t ON t.namespace = c.namespace AND t.thread = c.thread WHERE c.namespace = %(namespace)s "
+)
+READ_PARTS: Final = {
+    "EdgePart": (
+        "SELECT s.id, t.id, e.kind, e.created_at FROM rlm_edges e "
+        "JOIN rlm_nodes s ON s.namespace = e.namespace AND s.node = e.source "
+        "JOIN rlm_nodes t ON t.namespace = e.namespace AND t.node = e.target "
+        'WHERE e.namespace = %(namespace)s ORDER BY e.source, e.target, e.kind COLLATE "C"'
+    ),
+    "SessionPart": (
+        "SELECT id, started_at, last_active, ended_at, turn FROM rlm_sessions WHERE namespace = %(namespace)s "
+        "ORDER BY session"
+    ),
+    "AccessPart": (
+        "SELECT s.id, n.id, u.turn, u.at, u.confidence, u.run_id, u.writer, u.judged FROM rlm_accesses u "
+        f"{_OF_USE}ORDER BY u.access"
+    ),
+    "UsePart": (
+        "SELECT s.id, n.id, u.uses, u.lowest_confidence, u.last_used FROM rlm_uses u "
+        f"{_OF_USE}ORDER BY u.node, u.session"
+    ),
+    "OutcomePart": (
+        "SELECT s.id, n.id, u.run_key, u.success, u.at, u.learned, CASE WHEN u.run_key IS NOT NULL THEN ARRAY("
+        "SELECT DISTINCT a.run_id FROM rlm_accesses a WHERE a.namespace = u.namespace AND a.node = u.node "
+        "AND a.session = u.session AND a.run_id IS NOT NULL) END FROM rlm_outcomes u "
+        f"{_OF_USE}ORDER BY u.outcome"
+    ),
+    "KeyValuePart": (
+        "SELECT collection, key, value FROM rlm_key_values WHERE namespace = %(namespace)s ORDER BY collection, entry"
+    ),
+    "ThreadPart": "SELECT kind, id FROM rlm_threads WHERE namespace = %(namespace)s ORDER BY thread",
+    "ChunkPart": (
+        f"SELECT t.kind, t.id, c.chunk, c.content FROM rlm_thread_chunks c {_OF_THREAD}ORDER BY c.thread, c.chunk"
+    ),
+    "CheckpointPart": (
+        "SELECT t.kind, t.id, c.graph, c.id, c.parent_id, c.created_at, c.log_position, c.last_number, c.metadata, "
+        "c.encoding, c.head, v.channels, v.versions, v.encodings, v.depths, v.contents FROM rlm_thread_checkpoints c "
+        "CROSS JOIN LATERAL (SELECT array_agg(v.channel) AS channels, array_agg(v.version) AS versions, "
+        "array_agg(v.encoding) AS encodings, array_agg(v.depth) AS depths, array_agg(v.content) AS contents "
+        "FROM rlm_thread_values v WHERE v.namespace = c.namespace AND v.checkpoint = c.sequence) AS v "
+        f"{_OF_THREAD}ORDER BY c.sequence"
+    ),
+    "WritePart": (
+        "SELECT t.kind, t.id, c.graph, c.checkpoint_id, c.task_id, c.place, c.task_path, c.channel, c.encoding, "
+        f"c.depth, c.content FROM rlm_thread_writes c {_OF_THREAD}"
+        "ORDER BY c.thread, c.graph, c.checkpoint_id, c.task_id, c.place"
+    ),
+}
+COUNT_PARTS: Final = "SELECT " + " + ".join(
+    f"(SELECT count(*) FROM rlm_{table} WHERE namespace = %(namespace)s)"
+    for table in (
+        "nodes", "sessions", "promotion_log", "messages", "key_values", "threads", "accesses", "uses", "outcomes",
+        "edges", "thread_checkpoints", "thread_writes", "thread_chunks",
+    )
+)  # fmt: skip
+COPY_PARTS: Final = {
+    "SessionPart": (
+        "COPY rlm_sessions (namespace, session, id, id_key, started_at, last_active, ended_at, turn) FROM STDIN"
+    ),
+    "AccessPart": (
+        "COPY rlm_accesses (namespace, access, session, node, turn, at, confidence, run_id, writer, judged) FROM STDIN"
+    ),
+    "UsePart": "COPY rlm_uses (namespace, session, node, uses, lowest_confidence, last_used) FROM STDIN",
+    "OutcomePart": ("COPY rlm_outcomes (namespace, outcome, session, node, run_key, success, at, learned) FROM STDIN"),
+    "ThreadPart": "COPY rlm_threads (namespace, thread, kind, id, id_key) FROM STDIN",
+    "ChunkPart": "COPY rlm_thread_chunks (namespace, thread, chunk, hash, content) FROM STDIN",
+    "CheckpointPart": (
+        "COPY rlm_thread_checkpoints (namespace, sequence, thread, graph, graph_key, id, id_key, parent_id, "
+        "created_at, metadata, run_key, encoding, head, log_position, last_number) FROM STDIN"
+    ),
+    "WritePart": (
+        "COPY rlm_thread_writes (namespace, thread, graph, graph_key, checkpoint_id, checkpoint_key, task_id, "
+        "task_key, place, task_path, channel, encoding, depth, content) FROM STDIN"
+    ),
+}
+COPY_THREAD_VALUES: Final = (
+    "COPY rlm_thread_values (namespace, checkpoint, channel, channel_key, version, encoding, depth, content) FROM STDIN"
+)
+ADD_PART: Final = {
+    "EdgePart": (
+        "INSERT INTO rlm_edges (namespace, source, target, kind, created_at) VALUES (%s, %s, %s, %s, %s) "
+        "ON CONFLICT DO NOTHING"
+    ),
+    "KeyValuePart": PUT_KEY_VALUE,
+}

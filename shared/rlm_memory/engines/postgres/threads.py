@@ -121,8 +121,8 @@ class PostgresThreads:
             place = (self._namespace, thread, key_of(graph), key_of(checkpoint_id))
             rows = [
                 (
-                    *place, key_of(write.task_id), write.place, write.task_id, write.task_path, write.channel,
-                    *chunks.store(*value),
+                    *place, graph, checkpoint_id, key_of(write.task_id), write.place, write.task_id, write.task_path,
+                    write.channel, *chunks.store(*value),
                 )
                 for write, value in zip(writes, pieces, strict=True)
             ]  # fmt: skip
@@ -338,7 +338,8 @@ def _pieces(value: Encoded, inline: int = _INLINE) -> tuple[str, list[bytes]]:
     return value.encoding, [value.content] if len(value.content) <= inline else cut(value.content)
 
 
-def _hash(content: bytes) -> bytes:
+def hash_of(content: bytes) -> bytes:
+    """Return the hash by which a chunk is found again."""
     return blake2b(content, digest_size=_HASH_BYTES).digest()
 
 
@@ -363,7 +364,7 @@ class Chunks:
 
     def _numbers(self, contents: list[bytes]) -> NDArray[np.uint32]:
         """Return the numbers of chunks with these contents, giving numbers to those that are new."""
-        hashes = [_hash(content) for content in contents]
+        hashes = [hash_of(content) for content in contents]
         unseen = [hashed for hashed in dict.fromkeys(hashes) if hashed not in self._new]
         rows = rows_of(self._connection, statements.FIND_CHUNKS, (*self._owner, unseen))
         known = {bytes(hashed): number for hashed, number in rows}
@@ -440,7 +441,7 @@ def thread_problems(connection: Connection, namespace: UUID) -> Iterator[Problem
             (namespace, thread),
         ):
             stored.add(number)
-            if _hash(bytes(content)) != bytes(hashed):
+            if hash_of(bytes(content)) != bytes(hashed):
                 yield Problem(where, f"chunk {number} is not the one that was stored")
         try:
             reached = Chunks(connection, namespace, thread).reached()

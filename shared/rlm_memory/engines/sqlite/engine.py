@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.conversations import SQLiteMessages
-from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, field_rows
+from rlm_memory.engines.sqlite.filters import SQLValue, compile_filter, compile_numbers, field_rows
 from rlm_memory.engines.sqlite.index import NO_PLACE, IndexState, NodeIndex, Positions, node_range
 from rlm_memory.engines.sqlite.inspection import find_problems, measure
 from rlm_memory.engines.sqlite.key_values import SQLiteKeyValues
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
 from rlm_memory.engines.sqlite.ledger import SQLiteLedger
 from rlm_memory.engines.sqlite.matching import KeywordLeg, Words
+from rlm_memory.engines.sqlite.parts import SQLiteParts
 from rlm_memory.engines.sqlite.rows import node_of
 from rlm_memory.engines.sqlite.schema import migrate
 from rlm_memory.engines.sqlite.threads import SQLiteThreads
@@ -70,6 +71,7 @@ class SQLiteEngine:
         self.ledger = SQLiteLedger(self._database, namespace)
         self.key_values = SQLiteKeyValues(self._database, namespace)
         self.messages = SQLiteMessages(self._database, namespace)
+        self.parts = SQLiteParts(self._database, namespace)
         self._namespace = namespace
         self._lock = threading.Lock()
         self._bound = False
@@ -133,6 +135,10 @@ class SQLiteEngine:
 
     def threads(self, kind: str) -> SQLiteThreads:
         return SQLiteThreads(self._database, self._namespace, kind)
+
+    def namespaces(self) -> list[str]:
+        with self._database.reading() as connection:
+            return [name for (name,) in rows_of(connection, statements.SELECT_NAMESPACES)]
 
     # -- identity -----------------------------------------------------------------------------------------------
 
@@ -380,8 +386,7 @@ class SQLiteEngine:
         """Return for each position whether its node is in the scope; None if all are."""
         if scope.where is None:
             return None if state.all_in(scope.tiers) else state.in_tiers(scope.tiers)
-        where, values = compile_filter(scope.where)
-        rows = rows_of(connection, statements.SELECT_NUMBERS.format(where=where), (*node_range(self._number), *values))
+        rows = rows_of(connection, *compile_numbers(scope.where, *node_range(self._number)))
         eligible = np.zeros(len(state.nodes), dtype=bool)
         eligible[state.positions_of(np.array([node for (node,) in rows], dtype=np.int64))] = True
         return eligible if state.all_in(scope.tiers) else eligible & state.in_tiers(scope.tiers)

@@ -53,6 +53,15 @@ class Remembered(NamedTuple):
     numbers: Mapping[bytes, int] = {}
 
 
+class Own(NamedTuple):
+    """A thread, and what a checkpoint notes that is committed now: where the promotion log is, and the last node."""
+
+    thread: int
+    era: int
+    log_position: int
+    last_node: int
+
+
 Place = tuple[str, str, str]
 """A channel of a graph of a thread."""
 
@@ -76,7 +85,7 @@ class Cuts:
             last = self._by_place.get(place, Remembered())
         pieces = cut(value.content, last.known)
         # A piece that is known is the same object, whose hash for a dict is computed once.
-        hashes = {piece: last.hashes.get(piece) or _hash(piece) for piece in pieces}
+        hashes = {piece: last.hashes.get(piece) or hash_of(piece) for piece in pieces}
         self._remember(place, last._replace(size=len(value.content), known=marks(pieces), hashes=hashes))
         return Cut(value.encoding, pieces, [hashes[piece] for piece in pieces])
 
@@ -115,15 +124,16 @@ class SQLiteThreads:
         row = row_of(connection, statements.SELECT_THREAD, (self._kind, thread_id, self._namespace))
         return None if row is None else int(row[0])
 
-    def _own_thread(self, connection: apsw.Connection, thread_id: str) -> tuple[int, int]:
-        """Return the number of a thread and its era, making it if it is new."""
-        row = row_of(connection, statements.SELECT_THREAD, (self._kind, thread_id, self._namespace))
+    def _own_thread(self, connection: apsw.Connection, thread_id: str) -> Own:
+        """Return a thread, making it if it is new."""
+        name = (self._kind, thread_id, self._namespace)
+        row = row_of(connection, statements.SELECT_THREAD_NOW, name)
         if row is None:
             own = row_of(connection, statements.SELECT_NAMESPACE, (self._namespace,))
             number = (own or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,)))[0]
-            row = row_of(connection, statements.INSERT_THREAD, (number, self._kind, thread_id))
-        thread, era = row
-        return thread, era
+            connection.execute(statements.INSERT_THREAD, (number, self._kind, thread_id))
+            row = row_of(connection, statements.SELECT_THREAD_NOW, name)
+        return Own(*row)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -145,7 +155,7 @@ class SQLiteThreads:
         numbered: dict[Place, dict[bytes, int]] = {}
         inner = self._database.in_transaction
         with self._database.transaction() as connection:
-            thread, era = self._own_thread(connection, thread_id)
+            thread, era, *then = self._own_thread(connection, thread_id)
             values: list[Valued] = []
             if kept:
                 values = _kept_values(connection, thread, checkpoint, kept)
@@ -155,10 +165,9 @@ class SQLiteThreads:
                 numbered[place] = {}
                 stored = _store(connection, thread, value, self._cuts.numbers(place, era), numbered[place])
                 values.append(Valued(channel, checkpoint.versions.get(channel, kept.get(channel)), *stored))
-            then = row_of(connection, statements.SELECT_MOMENT, (self._namespace,))
             own = (thread, graph, checkpoint.id)
             state = (metadata, head.encoding, head.content)
-            row = _row_of_values(values)
+            row = row_of_values(values)
             connection.execute(statements.PUT_CHECKPOINT, (*own, checkpoint.parent_id, at_ms, *state, *then, *row))
             if not connection.changes():
                 connection.execute(statements.REPLACE_CHECKPOINT, (checkpoint.parent_id, *state, *row, *own))
@@ -172,7 +181,7 @@ class SQLiteThreads:
     ) -> None:
         cuts = [(write, _cut_of(write.value)) for write in writes]
         with self._database.transaction() as connection:
-            thread, _ = self._own_thread(connection, thread_id)
+            thread = self._own_thread(connection, thread_id).thread
             place = (thread, graph, checkpoint_id)
             known: dict[tuple[str, int], int] = {}
             if replace or any(value.hashes for _, value in cuts):  # else nothing can be left over
@@ -315,7 +324,7 @@ class SQLiteThreads:
                     f"There is a thread {target_id!r} already, and its checkpoints would be mixed with those of "
                     f"{source_id!r}; delete it first, or copy to another id."
                 )
-            target, _ = self._own_thread(connection, target_id)
+            target = self._own_thread(connection, target_id).thread
             connection.execute(statements.COPY_CHECKPOINTS, (target, source))
             connection.execute(statements.COPY_WRITES, (target, source))
             connection.execute(statements.COPY_CHUNKS, (target, source))
@@ -338,7 +347,7 @@ def _load(connection: apsw.Connection, sequence: int) -> ThreadCheckpoint | None
     _, thread, thread_id, graph, id, parent_id, created_at, metadata, encoding, head, *valued = row
     values: dict[str, Encoded] = {}
     versions: dict[str, Version] = {}
-    for value in _values_of_row(*valued):
+    for value in values_of_row(*valued):
         values[value.channel] = _value(connection, thread, value.encoding, value.depth, value.content)
         versions[value.channel] = value.version
     writes = tuple(
@@ -381,13 +390,13 @@ class Valued(NamedTuple):
     content: bytes
 
 
-def _row_of_values(values: Sequence[Valued]) -> tuple[str, bytes]:
+def row_of_values(values: Sequence[Valued]) -> tuple[str, bytes]:
     """Return the two columns that hold the values of a checkpoint."""
     channels = [(*value[:4], len(value.content)) for value in values]
     return json.dumps(channels, separators=(",", ":")), b"".join([value.content for value in values])
 
 
-def _values_of_row(channels: str, contents: bytes) -> list[Valued]:
+def values_of_row(channels: str, contents: bytes) -> list[Valued]:
     """Return the values of a checkpoint, from its two columns."""
     values, start = [], 0
     try:
@@ -413,7 +422,7 @@ def _kept_values(
         return []
     return [
         value
-        for value in _values_of_row(*row)
+        for value in values_of_row(*row)
         if value.channel in kept
         and type(value.version) is type(kept[value.channel])
         and value.version == kept[value.channel]
@@ -425,7 +434,7 @@ def _cut_of(write: Encoded) -> Cut:
     if len(write.content) <= _INLINE_WRITE:
         return Cut(write.encoding, [write.content], [])
     pieces = cut(write.content)
-    return Cut(write.encoding, pieces, [_hash(piece) for piece in pieces])
+    return Cut(write.encoding, pieces, [hash_of(piece) for piece in pieces])
 
 
 def _store(
@@ -441,7 +450,7 @@ def _store(
     while len(numbers) > _LISTED:
         depth += 1
         lists = [part.tobytes() for part in cut_list(numbers)]
-        numbers = _store_chunks(connection, thread, lists, [_hash(part) for part in lists], known, numbered)
+        numbers = _store_chunks(connection, thread, lists, [hash_of(part) for part in lists], known, numbered)
     return value.encoding, depth, numbers.tobytes()
 
 
@@ -471,7 +480,8 @@ def _store_chunks(
     return np.array([numbered[hashed] for hashed in hashes], dtype="<u4")
 
 
-def _hash(content: bytes) -> bytes:
+def hash_of(content: bytes) -> bytes:
+    """Return the hash by which a chunk is found again."""
     return blake2b(content, digest_size=_HASH_BYTES).digest()
 
 
@@ -487,7 +497,7 @@ def _contents(connection: apsw.Connection, thread: int, listed: bytes) -> list[b
     rows = rows_of(connection, statements.SELECT_CHUNK_CONTENTS, (json.dumps(numbers), thread))
     if len(rows) != len(numbers):
         raise StoreCorruptError("A value of a thread lacks a part of its content; see Memory.check().")
-    if any(_hash(content) != hashed for hashed, content in rows):
+    if any(hash_of(content) != hashed for hashed, content in rows):
         raise StoreCorruptError("A part of a value of a thread is not what was stored; see Memory.check().")
     return [content for _, content in rows]
 
@@ -498,7 +508,7 @@ def _reached(connection: apsw.Connection, thread: int) -> set[int]:
     lists: dict[int, set[int]] = {}  # the lists of chunks to look into, by how deep they are
     trees: set[tuple[int, bytes]] = set(rows_of(connection, statements.SELECT_WRITTEN_TREES, (thread,)))
     for row in rows_of(connection, statements.SELECT_ALL_VALUES, (thread,)):
-        trees.update((value.depth, value.content) for value in _values_of_row(*row) if value.depth)
+        trees.update((value.depth, value.content) for value in values_of_row(*row) if value.depth)
     for depth, content in trees:
         numbers = np.frombuffer(content, dtype="<u4").tolist()
         reached.update(numbers)
@@ -526,7 +536,7 @@ def thread_problems(connection: apsw.Connection) -> Iterator[Problem]:
         for number, hashed, content in connection.execute(
             "SELECT chunk & 4294967295, hash, content FROM thread_chunks WHERE chunk >> 32 = ?", (thread,)
         ):
-            if _hash(content) != hashed:
+            if hash_of(content) != hashed:
                 yield Problem(where, f"chunk {number} is not the one that was stored")
         try:
             reached = _reached(connection, thread)

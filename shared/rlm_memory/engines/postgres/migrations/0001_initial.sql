@@ -284,7 +284,9 @@ CREATE TABLE rlm_thread_values (
 CREATE TABLE rlm_thread_writes (
     namespace uuid NOT NULL,
     thread bigint NOT NULL,
+    graph text COLLATE "C" NOT NULL,
     graph_key uuid NOT NULL,
+    checkpoint_id text COLLATE "C" NOT NULL,
     checkpoint_key uuid NOT NULL,
     task_key uuid NOT NULL,
     place bigint NOT NULL,

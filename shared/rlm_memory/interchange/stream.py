@@ -1,0 +1,58 @@
+"""A namespace as one stream of parts, in the order in which they can be written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rlm_memory.interchange.lines import Moved, NodePart, SweepPart
+from rlm_memory.parts import (
+    AccessPart,
+    CheckpointPart,
+    ChunkPart,
+    EdgePart,
+    KeyValuePart,
+    OutcomePart,
+    SessionPart,
+    ThreadPart,
+    UsePart,
+    WritePart,
+)
+from rlm_memory.ports import Engine, Scope
+
+COPY_NOTES: Final = "rlm_memory.copy"
+"""The collection in which a copy under way notes how far it is; it is no part of the namespace."""
+
+_BATCH: Final = 500
+_PARTS: Final = (
+    EdgePart, SessionPart, AccessPart, UsePart, OutcomePart, KeyValuePart, ThreadPart, ChunkPart, CheckpointPart,
+    WritePart,
+)  # fmt: skip
+
+
+def parts_of(engine: Engine) -> Iterator[Moved]:
+    """Yield all that the namespace holds; within `reading`.
+
+    The log comes first: it tells which tier each node is in. What names something comes after what it names.
+    """
+    after = 0
+    while page := engine.ledger.log(after=after, node_id=None, since_ms=None, limit=_BATCH):
+        yield from page
+        after = page[-1].sequence
+    last: str | None = None
+    while nodes := engine.select(Scope(), limit=_BATCH, after=last):
+        ids = [node.id for node in nodes]
+        for node, vector, history in zip(nodes, engine.vectors_of(ids), engine.parts.histories(ids), strict=True):
+            yield NodePart(node, vector, history.tier_since, history.faded_at)
+        last = ids[-1]
+    for key in engine.messages.keys():  # noqa: SIM118 - no dict
+        offset = 0
+        while messages := engine.messages.select(key, status=None, limit=_BATCH, offset=offset):
+            yield from messages
+            offset += len(messages)
+    for kind in _PARTS:
+        for part in engine.parts.read(kind):
+            if not (isinstance(part, KeyValuePart) and part.collection == COPY_NOTES):
+                yield part
+    if (swept := engine.ledger.last_sweep()) is not None:
+        yield SweepPart(swept)
