@@ -1,6 +1,8 @@
-"""Let processes with several threads each do everything at once with one file, and look whether anything is lost.
+"""Let processes with several threads each do everything at once with one store, and look whether anything is lost.
 
-    python tests/bench/mixed.py [--processes 4] [--threads 4] [--seconds 60]
+    python tests/bench/mixed.py [--url postgresql://…] [--processes 4] [--threads 4] [--seconds 60]
+
+The store is a file, or the one at `--url`, in which nothing may be yet.
 
 Each thread adds, searches in a session, updates, promotes, lists and deletes. It fails when an error reaches a caller
 ("database is locked", first of all), when something that had returned is not there afterwards, or when `check` finds
@@ -118,12 +120,12 @@ def one_thread(
     accesses[name] = used
 
 
-def mixed(path: Path, *, processes: int, threads: int, seconds: float) -> dict[str, Any]:
+def mixed(path: str, *, processes: int, threads: int, seconds: float) -> dict[str, Any]:
     """Run it all and return the times; fail if an error reached a caller, or anything is lost."""
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
     Memory.open(path, embedder=TextEmbedder()).close()
-    running = [spawn.Process(target=work, args=(str(path), p, threads, seconds, answers)) for p in range(processes)]
+    running = [spawn.Process(target=work, args=(path, p, threads, seconds, answers)) for p in range(processes)]
     for process in running:
         process.start()
     told: list[Any] = []
@@ -168,10 +170,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--url", help="of a store on a server, in place of a file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         report = mixed(
-            Path(folder) / "mixed.db",
+            options.url or str(Path(folder) / "mixed.db"),
             processes=options.processes, threads=options.threads, seconds=options.seconds,
         )  # fmt: skip
     print(json.dumps(report, indent=1))

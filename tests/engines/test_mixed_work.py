@@ -1,4 +1,4 @@
-"""Everything at once with one file: spawned processes with threads, and asyncio that is cancelled in the middle."""
+"""Everything at once with one store: spawned processes with threads, and asyncio that is cancelled in the middle."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ def test_processes_with_threads_wait_for_each_other_and_lose_nothing() -> None:
     done = subprocess.run(
         [sys.executable, program, "--seconds", "3"], env=environment(), capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).keys() >= {"add", "search", "update", "promote", "list", "delete"}
+
+
+def test_eight_clients_of_a_server_wait_for_each_other_and_lose_nothing(postgres_url: str) -> None:
+    program = Path(__file__).parents[1] / "bench" / "mixed.py"
+    command = [sys.executable, program, "--url", postgres_url, "--processes", "2", "--seconds", "3"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout).keys() >= {"add", "search", "update", "promote", "list", "delete"}
 
