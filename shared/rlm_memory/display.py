@@ -28,7 +28,7 @@ class Table:
             for row in self.rows
         )
         return (
-            f'<table><caption style="text-align: left"><b>{html.escape(self.caption)}</b></caption>'
+            f'<table><caption style="text-align: left; white-space: nowrap"><b>{html.escape(self.caption)}</b></caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _COLOURS: Final = {"task": "#56B4E9", "session": "#009E73", "longterm": "#E69F00", "archive": "#999999"}
 _SEMANTIC, _KEYWORD = "#0072B2", "#D55E00"
 _INK: Final = "#808080"
+_DARKER_INK: Final = "#7F7F7F"
+"""Nobody sees the difference, but Jupyter does: it lays white or black behind a transparent picture whose ticks are all
+of a dark or all of a light colour."""
 
 
 def plot_tiers(timeline: Sequence[TierCounts]) -> Axes:
@@ -93,7 +96,8 @@ def plain_axes(width: float = 7, height: float = 3) -> Axes:
     figure, axes = plt.subplots(figsize=(width, height), layout="constrained")
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)
-    axes.tick_params(colors=_INK)
+    axes.tick_params(axis="x", colors=_INK)
+    axes.tick_params(axis="y", colors=_DARKER_INK)
     axes.spines[["left", "bottom"]].set_color(_INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.label.set_color(_INK)

@@ -88,6 +88,8 @@ def test_pictures_show_tiers_and_the_parts_of_scores(memory: Memory, clock: Sett
 
     axes = memory.plot_tiers()
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["task", "session", "longterm", "archive"]
+    inline = pytest.importorskip("matplotlib_inline.backend_inline", reason="the pictures are shown without Jupyter")
+    assert not inline._fetch_figure_metadata(axes.figure), "no background of its own, on light pages and on dark ones"
     last = memory.timeline()[-1].at
     assert matplotlib.dates.num2date(axes.dataLim.x1) > last, "what is now is seen, too"
     hits = memory.search("Ada tea", k=3)
