@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from rlm_memory import Memory
+from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.filters import Compiler, encoded_rows
 from rlm_memory.engines.postgres.values import register_values, rows_of
 from rlm_memory.filters import Filter
@@ -32,6 +33,7 @@ class PostgresStore:
         Memory.open(url, embedder=None).close()  # which makes the tables
         self.connection = psycopg.connect(url, autocommit=True)
         register_values(self.connection.adapters)
+        self.connection.execute(statements.PREPARE_CONNECTION, ("0", "off"))
         self.namespace = UUID(int=1)
 
     def put(self, nodes: Sequence[Node]) -> None:

@@ -78,6 +78,9 @@ _MOST_PARTS: Final = 16
 """A filter of more parts is taken apart: the planner would look for the best order in which to join its conditions, for
 minutes where there are hundreds."""
 
+_AT_ONCE: Final = 100
+"""So many comparisons of a filter that was taken apart are asked for by one statement."""
+
 
 class Compiler:
     """Compiles filters for one namespace, in one snapshot of the database."""
@@ -85,6 +88,7 @@ class Compiler:
     def __init__(self, namespace: UUID, ask: Ask) -> None:
         self._namespace = namespace
         self._ask = ask
+        self._read: dict[tuple[str, bytes], list[Any]] = {}
 
     def compile(self, filter: Filter | None) -> tuple[str, list[Any]]:
         """Return a boolean expression over `rlm_nodes AS n`, and the values to bind in it, in order.
@@ -100,16 +104,30 @@ class Compiler:
         """Return the nodes that a filter of many parts lets through, by asking for each comparison alone."""
         match filter:
             case And():
-                chosen = self._selected("true", [])
-                for part in filter.parts:
-                    chosen &= self._chosen(part)
-                return chosen
+                return self._selected("true", []).intersection(*self._chosen_by_each(filter.parts))
             case Or():
-                return set[int]().union(*map(self._chosen, filter.parts))
+                return set[int]().union(*self._chosen_by_each(filter.parts))
             case Not():
                 return self._selected("true", []) - self._chosen(filter.part)
             case _:
                 return self._selected(*self._compile(filter))
+
+    def _chosen_by_each(self, parts: Sequence[Filter]) -> list[set[int]]:
+        """Return what `_chosen` returns for each; comparisons among them share journeys to the server."""
+        chosen: list[set[int]] = [set() for _ in parts]
+        alone = [i for i, part in enumerate(parts) if isinstance(part, Comparison)]
+        for start in range(0, len(alone), _AT_ONCE):
+            some = {i: self._compile(parts[i]) for i in alone[start : start + _AT_ONCE]}
+            select = " UNION ALL ".join(
+                f"SELECT {i}, n.node FROM rlm_nodes n WHERE n.namespace = %s AND {clause.sql}"
+                for i, clause in some.items()
+            )
+            values = [value for clause in some.values() for value in (self._namespace, *clause.values)]
+            for i, node in self._ask(select, values):
+                chosen[i].add(node)
+        for i in set(range(len(parts))).difference(alone):
+            chosen[i] = self._chosen(parts[i])
+        return chosen
 
     def _selected(self, sql: str, values: list[Any]) -> set[int]:
         select = f"SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {sql}"
@@ -206,12 +224,13 @@ class Compiler:
     def _marked(self, mark: tuple[str, bytes], comparison: Comparison, key: Key) -> list[int]:
         """Return the nodes so marked whose JSON passes."""
         name, value = mark
-        rows = self._ask(
-            "SELECT m.node, m.metadata FROM rlm_node_fields f JOIN rlm_nodes m "
-            "ON m.namespace = f.namespace AND m.node = f.node "
-            "WHERE f.namespace = %s AND f.field = %s AND f.value = %s",
-            [self._namespace, key_of(name), value],
-        )
+        if (rows := self._read.get(mark)) is None:
+            rows = self._read[mark] = self._ask(
+                "SELECT m.node, m.metadata FROM rlm_node_fields f JOIN rlm_nodes m "
+                "ON m.namespace = f.namespace AND m.node = f.node "
+                "WHERE f.namespace = %s AND f.field = %s AND f.value = %s",
+                [self._namespace, key_of(name), value],
+            )
         test = predicate(comparison)
         return [node for node, metadata in rows if test(key.find(json.loads(metadata)))]
 
