@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filter_examples import EXAMPLES, MANY
-from rlm_memory.engines.sqlite.filters import compile_filter, field_rows, register_functions
+from rlm_memory.engines.sqlite.filters import compile_filter, compile_numbers, field_rows, register_functions
 from rlm_memory.filters import (
     MAX_DEPTH,
     MAX_PARTS,
@@ -80,7 +80,11 @@ class Store:
 
     def select(self, where) -> list[int]:
         sql, values = compile_filter(where)
-        return [row[0] for row in self.connection.execute(f"SELECT n.node FROM nodes n WHERE {sql} ORDER BY 1", values)]
+        rows = self.connection.execute(f"SELECT n.node FROM nodes n WHERE {sql} ORDER BY 1", values)
+        found = [row[0] for row in rows]
+        numbers = self.connection.execute(*compile_numbers(where, 0, 1 << 40))
+        assert sorted({row[0] for row in numbers}) == found
+        return found
 
     def plan(self, where) -> list[str]:
         sql, values = compile_filter(where)
