@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -318,6 +320,27 @@ def test_a_refused_key_is_not_repeated(server: EmbeddingServer, make: Make) -> N
     with pytest.raises(EmbeddingRequestError, match="does not accept the API key") as caught:
         make(api_key="sk-secret").embed(["one"])
     assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500])
+def test_key_that_the_server_repeats_is_in_no_traceback(server: EmbeddingServer, make: Make, status: int) -> None:
+    key = "sk-secret"  # the lines of this test are in the traceback, too
+    server.fail_next(*[Refusal(status, f"The key {key} may not do this.")] * 2)
+    with pytest.raises(EmbeddingRequestError) as caught:
+        make(api_key=key, max_retries=0).embed(["one"])
+    assert key not in "".join(traceback.format_exception(caught.value))
+
+
+def test_password_in_the_address_of_a_server_is_not_shown() -> None:
+    embedder = OpenAIEmbedder(
+        "text-embedding-3-small",
+        api_key="sk-secret",
+        base_url="http://me:hidden@127.0.0.1:9/v1?key=hidden",
+        max_retries=0,
+    )
+    with contextlib.closing(embedder), pytest.raises(EmbeddingRequestError, match=r"127\.0\.0\.1:9") as caught:
+        embedder.embed(["one"])
+    assert "hidden" not in "".join(traceback.format_exception(caught.value)) + repr(embedder)
 
 
 def refuses(text: str) -> Callable[[Asked], Refusal | None]:

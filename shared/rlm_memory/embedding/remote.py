@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -315,6 +315,7 @@ class _Work:
         if self.failures:
             failed = sorted(self.failures, key=lambda positions: positions.start)
             error = self.failures[failed[0]]
+            _hide_key(error)
             names = " and ".join(map(_named, failed))
             positions = [position for batch in failed for position in batch]
             raise EmbeddingRequestError(f"No vectors for {names}: {_explained(error)}", positions) from error
@@ -378,7 +379,9 @@ def _explained(error: Exception) -> str:
         case APITimeoutError():
             return "the server did not answer in time. Try again, or raise timeout= or max_retries=."
         case APIConnectionError():
-            return f"no connection to {error.request.url}: {error.__cause__ or error}. Check base_url and the network."
+            # an address may have a password or a key in it
+            url = error.request.url.copy_with(userinfo=b"", query=None)
+            return f"no connection to {url}: {error.__cause__ or error}. Check base_url and the network."
         case APIStatusError(status_code=401):  # its text may repeat the key
             return "HTTP 401: the server does not accept the API key; check OPENAI_API_KEY, or api_key=."
         case APIStatusError(status_code=429):
@@ -387,6 +390,22 @@ def _explained(error: Exception) -> str:
             return f"HTTP {error.status_code}: {_first_words(error)}."
         case _:
             return f"the answer cannot be read: {error}."
+
+
+_HIDDEN: Final = "[API key]"
+
+
+def _hide_key(error: BaseException) -> None:
+    """Take the key out of what the server has said: some servers repeat it, and logs show errors with their causes."""
+    from openai import APIStatusError
+
+    if isinstance(error, APIStatusError):
+        headers = (error.request.headers.get(name, "") for name in ("Authorization", "api-key"))
+        for key in filter(None, (header.removeprefix("Bearer ") for header in headers)):
+            error.message = error.message.replace(key, _HIDDEN)
+            error.args = tuple(each.replace(key, _HIDDEN) if isinstance(each, str) else each for each in error.args)
+            if isinstance(error.body, dict) and isinstance(said := error.body.get("message"), str):
+                error.body["message"] = said.replace(key, _HIDDEN)
 
 
 def _first_words(error: APIStatusError) -> str:
