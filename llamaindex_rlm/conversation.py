@@ -11,6 +11,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
+from llamaindex_rlm.convert import file_of_reference
 from rlm_memory import AsyncConversations, Conversations, Memory, Message
 from rlm_memory.errors import InvalidInputError, StoreCorruptError
 
@@ -387,9 +388,7 @@ def _reference(memory: Memory) -> dict[str, str]:
 def _memory_of(data: Mapping[str, Any], memory: Memory | None) -> Memory:
     path, namespace = data["path"], data["namespace"]
     if memory is None:
-        if not os.path.exists(path):  # which is False where a Path would raise, for a name that is too long
-            raise InvalidInputError(f"There is no store at {path} any more. Pass memory= with the one to use.")
-        return Memory.open(path, embedder=None, namespace=namespace)
+        return Memory.open(file_of_reference(path), embedder=None, namespace=namespace)
     if (memory.location, memory.namespace) != (path, namespace):
         raise InvalidInputError(f"{memory!r} is not the store of this reference: {path!r}, {namespace!r}.")
     return memory

@@ -25,6 +25,7 @@ lists, paths as texts, NaN as null.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, assert_never
 
@@ -42,7 +43,13 @@ from llama_index.core.schema import Node as MediaNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from rlm_memory import Hit, Node
-from rlm_memory.errors import InvalidFilterError, InvalidNodeError, StoreCorruptError, StoreVersionError
+from rlm_memory.errors import (
+    InvalidFilterError,
+    InvalidInputError,
+    InvalidNodeError,
+    StoreCorruptError,
+    StoreVersionError,
+)
 from rlm_memory.filters import And, Column, Comparison, Field, Filter, Key, Not, Operator, Or, parse_field, parse_filter
 
 RESERVED: Final = "_llamaindex"
@@ -260,3 +267,20 @@ def cosines(hits: Sequence[Hit]) -> list[float]:
     """Return the cosine of each hit; for one without a vector the least of all, 0 at most, for it is ranked last."""
     least = min((hit.semantic for hit in hits if hit.semantic is not None), default=0.0)
     return [min(least, 0.0) if hit.semantic is None else hit.semantic for hit in hits]
+
+
+def file_of_reference(location: str) -> str:
+    """Return the file that a stored reference names.
+
+    Raises:
+        InvalidInputError: It is not there, or the store is on a server: what was read from somewhere may not make this
+            process connect to an address, with the credentials of its user.
+    """
+    if "://" in location:
+        raise InvalidInputError(
+            f"The store of this reference is on a server, which a reference does not connect to: {location}. Open it "
+            "with Memory.open and pass memory=."
+        )
+    if not os.path.exists(location):  # which is False where a Path would raise, for a name that is too long
+        raise InvalidInputError(f"There is no store at {location} any more. Pass memory= with the one to use.")
+    return location

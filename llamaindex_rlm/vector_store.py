@@ -23,7 +23,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llamaindex_rlm.convert import cosines, from_record, to_condition, to_record
+from llamaindex_rlm.convert import cosines, file_of_reference, from_record, to_condition, to_record
 from llamaindex_rlm.embedding import as_embedder
 from rlm_memory import AsyncMemory, Embedder, Hit, Memory, Node
 from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, InvalidQueryError
@@ -357,13 +357,13 @@ class RLMVectorStore(BasePydanticVectorStore):
             embedding: For the file, see `from_params`.
 
         Raises:
-            InvalidInputError: There is no such file, or the memory is another store.
+            InvalidInputError: There is no such file, the store is on a server, or the memory is another store.
         """
         path, namespace = data["path"], data["namespace"]
         if memory is None:
-            if not os.path.exists(path):  # which is False where a Path would raise, for a name that is too long
-                raise InvalidInputError(f"There is no store at {path} any more. Pass memory= with the one to use.")
-            return cls.from_params(path, embedding=embedding, namespace=namespace, alpha=data["alpha"])
+            return cls.from_params(
+                file_of_reference(path), embedding=embedding, namespace=namespace, alpha=data["alpha"]
+            )
         if (memory.location, memory.namespace) != (path, namespace):
             raise InvalidInputError(f"{memory!r} is not the store of this reference: {path!r}, {namespace!r}.")
         return cls(memory)

@@ -12,7 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 from llama_index.core.workflow import Context, JsonSerializer, StartEvent, StopEvent, Workflow, step
 
-from llamaindex_rlm import RLMVectorStore, as_embedder
+from llamaindex_rlm import RLMSyncChatStore, RLMVectorStore, as_embedder
 from llamaindex_support import WordEmbedding
 from rlm_memory import Memory
 from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError
@@ -135,3 +135,13 @@ def test_memory_stays_open_with_the_one_who_opened_it(store_path: Path, embeddin
         store.add([NODE])
         del store
         assert memory.count() == 1
+
+
+def test_reference_to_a_server_says_how_to_use_it_and_connects_to_nothing(postgres_url: str) -> None:
+    with Memory.open(postgres_url, embedder=None) as memory:
+        store, chat_store = RLMVectorStore(memory), RLMSyncChatStore(memory)
+        with pytest.raises(InvalidInputError, match=r"on a server.*Memory\.open"):
+            RLMVectorStore.from_dict(store.to_dict())
+        with pytest.raises(InvalidInputError, match=r"on a server.*Memory\.open"):
+            RLMSyncChatStore.from_dict(chat_store.to_dict())
+        assert RLMVectorStore.from_dict(store.to_dict(), memory=memory).client is memory
