@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from chat_server import ChatServer
 from checkpoints.table import markdown
 from rlm_memory import PromotionPolicy, errors, integrations
 from rlm_memory.checkpoints import errors as checkpoint_errors
@@ -19,7 +22,12 @@ README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 if not PAGES:
     pytest.skip("the pages are in the checkout alone", allow_module_level=True)
-NEEDS = {"langchain_rlm": ("langchain_core", "langchain"), "llamaindex_rlm": ("llama_index.core", "llamaindex")}
+NEEDS = {
+    "wordllama": ("wordllama", "offline"),
+    "langchain_rlm": ("langchain_core", "langchain"),
+    "llamaindex_rlm": ("llama_index.core", "llamaindex"),
+    "integrations.rlms": ("rlm", "rlms"),
+}
 
 
 def text(page: str) -> str:
@@ -38,18 +46,32 @@ def anchors(page: Path) -> set[str]:
 
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem} {number}")
-    for page in PAGES
+    for page in (README, *PAGES)
     for number, program in enumerate(
         re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL), start=1
     )
 ]
 
 
+@pytest.fixture
+def provider(socket_enabled: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that answers with a cell, in the place of OpenAI's."""
+    with ChatServer(lambda asked: "```repl\nanswer['content'] = '1883'\nanswer['ready'] = True\n```") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        warnings.filterwarnings("ignore", "unclosed", ResourceWarning)  # rlms leaves its own server's socket to Python
+        yield
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_program_of_a_page_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_of_a_page_runs(
+    program: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, (module, extra) in NEEDS.items():
         if name in program:
             pytest.importorskip(module, reason=f"needs the extra {extra}")
+    if "integrations.rlms" in program:
+        request.getfixturevalue("provider")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, "<docs>", "exec"), {"__name__": "docs"})
 
@@ -72,7 +94,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert [page.name for page in PAGES if f"](docs/{page.name})" not in front] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.stem)
 def test_prose_has_one_sentence_a_line(page: Path) -> None:
     plain = [line for line in prose(page).splitlines() if line and line[0] not in "#|-$`"]
     assert [line for line in plain if re.search(r"[a-z)][.!?] [A-Z]", line)] == []
@@ -108,6 +130,11 @@ def test_every_error_is_in_the_tree_below_its_base() -> None:
 def test_every_operator_has_a_row() -> None:
     first = "".join(line.split("|")[1] for line in text("filters.md").splitlines() if line.startswith("|"))
     assert [operator for operator in Operator if f"`{operator}`" not in first] == []
+
+
+def test_what_every_operator_matches_is_told() -> None:
+    told = text("filters.md").partition("| operators | what they match |")[2].partition("\n\n")[0]
+    assert [operator for operator in Operator if f"`{operator}`" not in told] == []
 
 
 def test_every_operator_of_llamaindex_has_a_cell() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 _WIDEST: Final = 60
+_CAPTION: Final = "text-align: left; white-space: nowrap"
 _CELL: Final = "text-align: left; vertical-align: top; padding: 0.15em 1em 0.15em 0"
 
 
@@ -28,7 +29,7 @@ class Table:
             for row in self.rows
         )
         return (
-            f'<table><caption style="text-align: left; white-space: nowrap"><b>{html.escape(self.caption)}</b></caption>'
+            f'<table><caption style="{_CAPTION}"><b>{html.escape(self.caption)}</b></caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 

@@ -55,7 +55,7 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
     (errors.TooManyConnections, StoreBusyError, "the server takes no more connections; lower pool_size"),
     (errors.DiskFull, StoreFullError, "the server's disk is full; nothing of this call was written"),
     (errors.ReadOnlySqlTransaction, StoreReadOnlyError, "the server, or the store as it was opened, takes no writes"),
-    (errors.InsufficientPrivilege, StoreReadOnlyError, "the role may not do that; see the grants in the README"),
+    (errors.InsufficientPrivilege, StoreReadOnlyError, "the role may not do that; see the grants in docs/server.md"),
     (errors.DataCorrupted, StoreCorruptError, _DAMAGED),
     (errors.IndexCorrupted, StoreCorruptError, _DAMAGED),
     (errors.UndefinedTable, StoreCorruptError, "a table of the store is missing"),
