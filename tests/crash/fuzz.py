@@ -75,6 +75,7 @@ def checkpoints(folder: Path) -> Target:
     checks = fuzzing.Checkpoints()
     for each in itertools.chain(checks.files, [b""]):  # what is imported lazily is imported before code is watched
         checks.check(each)
+    repr(fuzzing.sound_values())
     sys.addaudithook(hostile_process.watch)
 
     def target(data: bytes) -> None:
