@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import stat
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from processes import python
 from rlm_memory import Memory, RLMError
+from rlm_memory.checkpoints import CheckpointStore, RLMSession
 from rlm_memory.errors import (
     InvalidInputError,
     StoreClosedError,
@@ -45,19 +47,53 @@ def trace(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
-def test_files_are_readable_by_their_owner_alone(tmp_path):
+def test_files_are_for_their_owner_alone(tmp_path, monkeypatch):
+    met: dict[str, set[int]] = {}
+    renamed = os.replace
+
+    def look() -> None:
+        for path in tmp_path.rglob("*"):
+            kind = "folder" if path.is_dir() else re.sub(r"[0-9a-f]{8,}|[0-9]+", "*", path.name)
+            met.setdefault(kind, set()).add(stat.S_IMODE(path.stat().st_mode))
+
+    def replace(*paths) -> None:
+        look()  # what has another name for a moment
+        renamed(*paths)
+
+    monkeypatch.setattr(os, "replace", replace)
     before = os.umask(0)
     try:
         with Memory.open(tmp_path / "memory.db", embedder=WordEmbedder()) as memory:
             memory.add("text")
-            memory.search("text", session="s")
+            writer = apsw.Connection(str(tmp_path / "memory.db"))
+            with writer:
+                writer.execute("DELETE FROM sessions")  # so that accesses wait in a file of their own
+                memory.search("text", session="s")
+                look()
+            writer.close()
             memory.backup(tmp_path / "backup.db")
             memory.export(tmp_path / "export.jsonl")
-            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+            look()
+        with RLMSession("s", store=CheckpointStore(tmp_path / "a/b/checkpoints"), namespace={"x": bytes(100_000)}) as s:
+            s.begin_operation("llm", {"prompt": "p"}, idempotent=True)
+            s.checkpoint().save(tmp_path / "c/d/state.rlmc")
+        look()
     finally:
         os.umask(before)
-    assert {"memory.db", "memory.db-wal", "memory.db-shm", "backup.db", "export.jsonl"} <= modes.keys()
-    assert set(modes.values()) == {0o600}
+    assert met.pop("folder") == {0o700}
+    assert {mode for modes in met.values() for mode in modes} == {0o600}
+    assert {
+        "memory.db",
+        "memory.db-wal",
+        "memory.db-shm",
+        "backup.db",
+        "backup.db.*.partial",
+        "export.jsonl",
+        "state.rlmc",
+        "journal",
+        "lock",
+    } <= met.keys(), met.keys()
+    assert any(name.startswith("memory.db-accesses-") for name in met), met.keys()
 
 
 # -- reading leaves no trace ----------------------------------------------------------------------------------------
