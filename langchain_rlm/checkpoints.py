@@ -34,6 +34,8 @@ KIND: Final = "langgraph"
 _PAGE: Final = 16
 _COUNTERS: Final = "counters_since_delta_snapshot"
 _OF_THE_FRAMEWORK: Final = frozenset({"source", "step", "parents", "run_id", _COUNTERS})
+_PLAIN: Final = (str, int, bool, type(None))
+_strict: Final = json.JSONEncoder(allow_nan=False).encode
 
 
 class RLMSaver(BaseCheckpointSaver[Any]):
@@ -394,14 +396,16 @@ def _to_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[s
     """Return what of the metadata, and of the config, is stored: what JSON can hold, and no secrets."""
     merged: Mapping[str, Any] = cast(Mapping[str, Any], get_checkpoint_metadata(config, metadata))
     own = {name: value for name, value in merged.items() if name in _OF_THE_FRAMEWORK}
-    added = redacted({name: value for name, value in merged.items() if name not in _OF_THE_FRAMEWORK})
-    stored = {**own, **added}
-    return stored if _is_json(stored) else {name: value for name, value in stored.items() if _is_json(value)}
+    if len(own) < len(merged):
+        own |= redacted({name: value for name, value in merged.items() if name not in _OF_THE_FRAMEWORK})
+    return {name: value for name, value in own.items() if _is_json(value)}
 
 
 def _is_json(value: Any) -> bool:
+    if type(value) in _PLAIN:  # nearly all are
+        return True
     try:
-        json.dumps(value, allow_nan=False)
+        _strict(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return True

@@ -26,6 +26,7 @@ from rlm_memory.records import (
 )
 from rlm_memory.times import milliseconds
 
+_strict: Final = json.JSONEncoder(allow_nan=False).encode
 _PAGE: Final = 16
 _LOG_PAGE: Final = 500
 
@@ -59,7 +60,7 @@ class Threads:
         for name in (checkpoint.thread_id, checkpoint.graph, checkpoint.id, checkpoint.parent_id or ""):
             _expect_text(name)
         try:
-            json.dumps(checkpoint.metadata, allow_nan=False)
+            _strict(checkpoint.metadata)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"The metadata of checkpoint {checkpoint.id!r} is not JSON: {error}.") from error
         self._store.put(checkpoint, kept or {}, encode or _nothing, milliseconds(self._clock()))
@@ -229,6 +230,8 @@ def _none(outlines: Sequence[CheckpointOutline]) -> Collection[str]:
 def _expect_text(name: str) -> None:
     if not isinstance(name, str):
         raise InvalidInputError(f"{name!r} is not an id; expected a str.")
+    if name.isascii():
+        return
     try:
         name.encode()
     except UnicodeEncodeError as error:

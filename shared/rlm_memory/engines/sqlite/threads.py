@@ -31,6 +31,9 @@ _HASH_BYTES: Final = 16
 _REMEMBERED: Final = 16 << 20
 """Of the values last put, so many bytes are kept in memory, to cut and hash of the next ones only what is new."""
 
+_compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""Made once: `json.dumps` makes an encoder for each call that wants no spaces."""
+
 Stored = tuple[str, int, bytes]
 """The encoding, depth and content of a value; see the migration."""
 
@@ -51,6 +54,9 @@ class Remembered(NamedTuple):
     hashes: Mapping[bytes, bytes] = {}
     era: int | None = None
     numbers: Mapping[bytes, int] = {}
+
+
+_NOTHING: Final = Remembered()
 
 
 class Own(NamedTuple):
@@ -82,7 +88,7 @@ class Cuts:
         if len(value.content) <= _INLINE:
             return Cut(value.encoding, [value.content], [])
         with self._lock:
-            last = self._by_place.get(place, Remembered())
+            last = self._by_place.get(place, _NOTHING)
         pieces = cut(value.content, last.known)
         # A piece that is known is the same object, whose hash for a dict is computed once.
         hashes = {piece: last.hashes.get(piece) or hash_of(piece) for piece in pieces}
@@ -92,7 +98,7 @@ class Cuts:
     def numbers(self, place: Place, era: int) -> Mapping[bytes, int]:
         """Return the numbers of the chunks of the value last put at a place, by their hashes."""
         with self._lock:
-            last = self._by_place.get(place, Remembered())
+            last = self._by_place.get(place, _NOTHING)
         return last.numbers if last.era == era else {}
 
     def note_numbers(self, place: Place, era: int, numbers: Mapping[bytes, int]) -> None:
@@ -103,7 +109,7 @@ class Cuts:
 
     def _remember(self, place: Place, value: Remembered) -> None:
         with self._lock:
-            self._bytes -= self._by_place.pop(place, Remembered()).size
+            self._bytes -= self._by_place.pop(place, _NOTHING).size
             if value.size <= _REMEMBERED:
                 self._by_place[place] = value
                 self._bytes += value.size
@@ -144,7 +150,7 @@ class SQLiteThreads:
         encode: Callable[[str], Encoded],
         at_ms: int,
     ) -> None:
-        metadata = json.dumps(checkpoint.metadata, separators=(",", ":"))
+        metadata = _compact(checkpoint.metadata)
         thread_id, graph, head = checkpoint.thread_id, checkpoint.graph, checkpoint.head
 
         def cut_at(channel: str, value: Encoded) -> tuple[Place, Cut]:
@@ -152,7 +158,7 @@ class SQLiteThreads:
             return place, self._cuts.cut(place, value)
 
         cuts = {channel: cut_at(channel, value) for channel, value in checkpoint.values.items()}
-        numbered: dict[Place, dict[bytes, int]] = {}
+        numbered: dict[Place, dict[bytes, int]] = {}  # of the values in pieces
         inner = self._database.in_transaction
         with self._database.transaction() as connection:
             thread, era, *then = self._own_thread(connection, thread_id)
@@ -162,8 +168,11 @@ class SQLiteThreads:
                 for channel in kept.keys() - {value.channel for value in values}:
                     cuts[channel] = cut_at(channel, encode(channel))
             for channel, (place, value) in cuts.items():
-                numbered[place] = {}
-                stored = _store(connection, thread, value, self._cuts.numbers(place, era), numbered[place])
+                if value.hashes:
+                    numbered[place] = {}
+                    stored = _store(connection, thread, value, self._cuts.numbers(place, era), numbered[place])
+                else:
+                    stored = value.encoding, 0, value.pieces[0]
                 values.append(Valued(channel, checkpoint.versions.get(channel, kept.get(channel)), *stored))
             own = (thread, graph, checkpoint.id)
             state = (metadata, head.encoding, head.content)
@@ -393,7 +402,7 @@ class Valued(NamedTuple):
 def row_of_values(values: Sequence[Valued]) -> tuple[str, bytes]:
     """Return the two columns that hold the values of a checkpoint."""
     channels = [(*value[:4], len(value.content)) for value in values]
-    return json.dumps(channels, separators=(",", ":")), b"".join([value.content for value in values])
+    return _compact(channels), b"".join([value.content for value in values])
 
 
 def values_of_row(channels: str, contents: bytes) -> list[Valued]:
