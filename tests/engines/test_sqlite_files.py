@@ -90,7 +90,8 @@ def test_files_are_for_their_owner_alone(tmp_path, monkeypatch):
         "backup.db.*.partial",
         "export.jsonl",
         "state.rlmc",
-        "journal",
+        "journal.jsonl",
+        ".tmp-*",
         "lock",
     } <= met.keys(), met.keys()
     assert any(name.startswith("memory.db-accesses-") for name in met), met.keys()
