@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from rlm_memory.conversations import Conversations
+from rlm_memory.key_values import KeyValues
 from rlm_memory.memory import EmbedderSpec, Memory, Steps, Wanted, Where
 from rlm_memory.ports import Progress, Vector
 from rlm_memory.records import (
     Access,
+    CheckpointOutline,
     CheckReport,
     Edge,
     Hits,
@@ -28,12 +31,18 @@ from rlm_memory.records import (
     PromotionDecision,
     SessionRecord,
     Stats,
+    ThreadCheckpoint,
+    ThreadWrite,
     Tier,
     TierCounts,
 )
 from rlm_memory.sessions import Session
+from rlm_memory.threads import Threads
 
 T = TypeVar("T")
+
+_PAGE: Final = 16
+"""So many checkpoints are read in one go, in a thread."""
 
 
 class AsyncMemory:
@@ -184,6 +193,14 @@ class AsyncMemory:
         """See `Memory.consolidate`."""
         return await asyncio.to_thread(self.memory.consolidate, **options)
 
+    def threads(self, kind: str) -> AsyncThreads:
+        """See `Memory.threads`. Nothing is read before a method of what it returns is awaited."""
+        return AsyncThreads(self.memory.threads(kind))
+
+    def key_values(self, collection: str) -> AsyncKeyValues:
+        """See `Memory.key_values`. Nothing is read before a method of what it returns is awaited."""
+        return AsyncKeyValues(self.memory.key_values(collection))
+
     async def stats(self) -> Stats:
         """See `Memory.stats`."""
         return await asyncio.to_thread(self.memory.stats)
@@ -269,6 +286,106 @@ class AsyncConversations:
     async def clear(self) -> int:
         """See `Conversations.clear`."""
         return await asyncio.to_thread(self._conversations.clear)
+
+
+class AsyncThreads:
+    """The threads of one kind, a `Threads` whose methods are awaited; names, arguments and results are the same.
+
+    `list` is not awaited but iterated with `async for`. Functions that are given run in threads.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        """Await the methods of these threads."""
+        self._threads = threads
+
+    async def put(self, checkpoint: ThreadCheckpoint, **options: Any) -> None:
+        """See `Threads.put`."""
+        await asyncio.to_thread(self._threads.put, checkpoint, **options)
+
+    async def put_writes(
+        self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool = False
+    ) -> None:
+        """See `Threads.put_writes`."""
+        await asyncio.to_thread(self._threads.put_writes, thread_id, graph, checkpoint_id, writes, replace=replace)
+
+    async def get(self, thread_id: str, graph: str = "", id: str | None = None) -> ThreadCheckpoint | None:
+        """See `Threads.get`."""
+        return await asyncio.to_thread(self._threads.get, thread_id, graph, id)
+
+    async def list(
+        self, thread_id: str | None = None, graph: str | None = None, id: str | None = None, **options: Any
+    ) -> AsyncIterator[ThreadCheckpoint]:
+        """See `Threads.list`."""
+        found = await asyncio.to_thread(self._threads.list, thread_id, graph, id, **options)
+        while page := await asyncio.to_thread(builtins.list, itertools.islice(found, _PAGE)):
+            for each in page:
+                yield each
+
+    async def ids(self) -> builtins.list[str]:
+        """See `Threads.ids`."""
+        return await asyncio.to_thread(self._threads.ids)
+
+    async def delete(self, thread_id: str) -> None:
+        """See `Threads.delete`."""
+        await asyncio.to_thread(self._threads.delete, thread_id)
+
+    async def delete_runs(self, run_ids: Iterable[str]) -> None:
+        """See `Threads.delete_runs`."""
+        await asyncio.to_thread(self._threads.delete_runs, run_ids)
+
+    async def copy(self, source_id: str, target_id: str) -> None:
+        """See `Threads.copy`."""
+        await asyncio.to_thread(self._threads.copy, source_id, target_id)
+
+    async def prune(
+        self,
+        thread_ids: Iterable[str],
+        replayed: Callable[[Sequence[CheckpointOutline]], Collection[str]] | None = None,
+    ) -> None:
+        """See `Threads.prune`."""
+        await asyncio.to_thread(self._threads.prune, thread_ids, replayed)
+
+    async def tiers_at(self, thread_id: str, graph: str = "", id: str | None = None) -> dict[str, Tier]:
+        """See `Threads.tiers_at`."""
+        return await asyncio.to_thread(self._threads.tiers_at, thread_id, graph, id)
+
+
+class AsyncKeyValues:
+    """A collection of JSON values, a `KeyValues` whose methods are awaited; names, arguments and results are the same.
+
+    >>> async def main():
+    ...     async with await AsyncMemory.open(":memory:", embedder=None) as memory:
+    ...         colours = memory.key_values("colours")
+    ...         await colours.put({"sky": "blue"})
+    ...         return await colours.get("sky")
+    >>> asyncio.run(main())
+    'blue'
+    """
+
+    def __init__(self, values: KeyValues) -> None:
+        """Await the methods of this collection."""
+        self._values = values
+        self.collection = values.collection
+
+    async def put(self, values: Mapping[str, Any]) -> None:
+        """See `KeyValues.put`."""
+        await asyncio.to_thread(self._values.put, values)
+
+    async def get(self, key: str) -> Any:
+        """See `KeyValues.get`."""
+        return await asyncio.to_thread(self._values.get, key)
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """See `KeyValues.get_many`."""
+        return await asyncio.to_thread(self._values.get_many, keys)
+
+    async def items(self) -> Iterable[tuple[str, Any]]:
+        """See `KeyValues.items`."""
+        return await asyncio.to_thread(self._values.items)
+
+    async def delete(self, keys: str | Iterable[str]) -> builtins.list[str]:
+        """See `KeyValues.delete`."""
+        return await asyncio.to_thread(self._values.delete, keys)
 
 
 def _advance(steps: Steps[T], answer: Vector | None) -> tuple[Wanted | None, T | None]:

@@ -13,6 +13,7 @@ from hostile_calls import Subject, call_everything, results_of
 from hostile_texts import HOSTILE, MARK, rows_of
 from public_calls import Argument
 from rlm_memory import AsyncConversations, AsyncMemory, Memory, RLMError
+from rlm_memory.aio import AsyncThreads
 from rlm_memory.records import Encoded, ThreadCheckpoint, ThreadWrite
 from support import WordEmbedder
 
@@ -66,6 +67,7 @@ NOT_CALLED = frozenset({
     "open", "close",  # what opens and ends it all
     "embed", "embedder_for_use", "adding", "searching", "updating", "embedding_pending",  # the steps of a call
     "after_fork_in_child",
+    "copy_to",  # to another store
     "reembed", "compact",  # about the whole file, and tried elsewhere
     "plot_tiers",
 })  # fmt: skip
@@ -76,7 +78,7 @@ def things(memory: Memory, text: str) -> Iterator[Any]:
     """Yield everything of the core that has public methods, sync and async."""
     awaited = AsyncMemory(memory)
     yield from (memory, memory.conversations, awaited, awaited.conversations)
-    for make in (memory.session, memory.key_values, memory.threads):
+    for make in (memory.session, memory.key_values, memory.threads, awaited.key_values, awaited.threads):
         try:
             yield make(text)
         except RLMError:
@@ -88,7 +90,9 @@ def subjects(memory: Memory, text: str, folder: Path, *, without: frozenset[str]
     given |= dict.fromkeys(("end_session.session", "outcome.session"), lambda text: memory.session("s"))
     listed = []
     for thing in things(memory, text):
-        plain = {AsyncMemory: memory, AsyncConversations: memory.conversations}.get(type(thing))
+        plain = {
+            AsyncMemory: memory, AsyncConversations: memory.conversations, AsyncThreads: memory.threads("any"),
+        }.get(type(thing))  # fmt: skip
         options = {} if plain is None else options_of(thing, plain)
         # the last is what import_ says of a file that is not there
         listed.append(Subject(thing, given, options, without, refusals=(FileNotFoundError,)))
