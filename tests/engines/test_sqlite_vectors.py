@@ -134,3 +134,18 @@ def test_deleted_vectors_leave_what_vec0_would_leave(store_path: Path, tmp_path:
         assert {hit.id for hit in memory.search(embedding=vectors[0], k=2)} == {"0", "new"}
         memory.clear()
         assert memory.check()
+
+
+def test_the_nearest_are_found_where_signs_tell_little() -> None:
+    """Vectors without clusters: the nearest one is hardly nearer than all others."""
+    random = np.random.default_rng(5)
+    vectors = random.standard_normal((3000, 512)).astype(np.float32)
+    questions = random.standard_normal((20, 512)).astype(np.float32)
+    cosines = (questions @ vectors.T) / np.linalg.norm(vectors, axis=1)
+    nearest = np.argsort(-cosines, axis=1)[:, :10]
+    with Memory.open(":memory:", embedder=None) as memory:
+        ids = [str(i) for i in range(len(vectors))]
+        memory.add(ids, ids=ids, embeddings=vectors)
+        found = [{int(hit.id) for hit in memory.search(embedding=question, k=10)} for question in questions]
+    shared = sum(len(some & set(best)) for some, best in zip(found, nearest.tolist(), strict=True))
+    assert shared >= 0.98 * nearest.size

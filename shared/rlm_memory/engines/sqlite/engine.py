@@ -404,22 +404,19 @@ class SQLiteEngine:
         """Return the positions of the `n` nearest eligible vectors, in no order, noting the cosines it learns.
 
         Vectors are read in the order of their estimates, `n` and then until those that are left are very likely no
-        nearer than the `k` nearest: their estimate lies five standard deviations of the error seen so far below.
+        nearer than the `k` nearest.
         """
-        nominated, estimates = state.nominate(query, eligible, n)
-        read = 0
-        while read < len(nominated):
-            step = nominated[read : read + n]
-            self._measure(connection, state, query, step, cosines)
-            read += len(step)
-            measured, seen = cosines[nominated[:read]], estimates[:read]
-            if read < len(nominated) and (squares := seen @ seen) > 0:  # estimates of 0 tell nothing
-                slope = measured @ seen / squares
-                error = np.sqrt(np.mean((measured - slope * seen) ** 2))
-                if slope * estimates[read] + 5 * error < np.partition(measured, -k)[-k]:
-                    break
-        nominated = nominated[:read]
-        return nominated if read <= n else nominated[np.argpartition(cosines[nominated], -n)[-n:]]
+        read, seen = _NOWHERE, np.empty(0, dtype=np.float32)
+        for nominated, estimates in state.nominate(query, eligible, n):
+            at = 0
+            while at < len(nominated):
+                if len(read) and _is_sure(cosines[read], seen, estimates[at], k):
+                    return _best_of(read, cosines, n)
+                step = slice(at, at + max(n, len(read) // 2))
+                self._measure(connection, state, query, nominated[step], cosines)
+                read, seen = np.concatenate([read, nominated[step]]), np.concatenate([seen, estimates[step]])
+                at = step.stop
+        return _best_of(read, cosines, n)
 
     @staticmethod
     def _measure(
@@ -600,6 +597,30 @@ def _condition(scope: Scope) -> tuple[str, list[SQLValue]]:
     if set(scope.tiers) == set(TIERS):
         return where, values
     return f"n.tier IN (SELECT value FROM json_each(?)) AND {where}", [json.dumps(scope.tiers), *values]
+
+
+def _is_sure(measured: NDArray[np.float64], seen: NDArray[np.float32], estimate: float, k: int) -> bool:
+    """Tell whether a vector with this estimate is hardly one of the `k` nearest, having read others.
+
+    It would have to lie more than 4 standard deviations of the error seen above its estimate.
+
+    Args:
+        measured: The cosines of those that were read.
+        seen: Their estimates, which cosines are proportional to.
+        estimate: That of the next vector.
+        k: How many are wanted.
+    """
+    squares = seen @ seen
+    if len(measured) < k or squares <= 0:  # estimates of 0 tell nothing
+        return False
+    slope = measured @ seen / squares
+    error = np.sqrt(np.mean((measured - slope * seen) ** 2))
+    return bool(slope * estimate + 4 * error < np.partition(measured, -k)[-k])
+
+
+def _best_of(positions: Positions, cosines: NDArray[np.float64], n: int) -> Positions:
+    """Return those `n` of the positions that have the greatest cosines, in no order."""
+    return positions if len(positions) <= n else positions[np.argpartition(cosines[positions], -n)[-n:]]
 
 
 def _newest(state: IndexState, eligible: NDArray[np.bool_] | None, found: Positions, n: int) -> Positions:

@@ -9,7 +9,7 @@ the caller has seen, whichever process made it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -35,6 +35,16 @@ _TIER_CODES: Final[dict[str, int]] = {tier: code for code, tier in enumerate(TIE
 
 _SURVIVORS: Final = 400
 """At least so many are left after the scan of the bits."""
+
+_WIDER: Final = 64
+"""Where these do not suffice, so many times as many are looked at: of vectors without any clusters, what the signs
+tell is little more than chance."""
+
+_MOST_NOMINATED: Final = 4000
+"""But no more than so many are nominated then, unless more are wanted: reading them takes 40 ms."""
+
+_ROWS_AT_ONCE: Final = 512
+"""Rows of signs whose products are summed at once, so that they stay in a second-level cache."""
 
 _CHUNKS_AT_ONCE: Final = 1024
 """What is read of a chunk is held twice while it is copied."""
@@ -64,10 +74,10 @@ class WholeVectors:
     def __init__(self, rows: Vector) -> None:
         self.rows = rows
 
-    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Nominated:
-        """Return the `n` nearest positions, exactly."""
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Iterator[Nominated]:
+        """Yield the `n` nearest positions, exactly."""
         products = (self.rows if positions is None else self.rows[positions]) @ query
-        return _best(_greatest(products, n), products, positions)
+        yield _best(_greatest(products, n), products, positions)
 
 
 class SignBits:
@@ -76,35 +86,42 @@ class SignBits:
     def __init__(self, rows: NDArray[np.uint64]) -> None:
         self.rows = rows
 
-    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Nominated:
-        """Return many times `n` positions: those whose signs differ least from the query's.
+    def nominate(self, query: Vector, positions: Positions | None, n: int) -> Iterator[Nominated]:
+        """Yield many times `n` positions, those whose signs differ least from the query's, then many more.
 
         Keeping the query in float against the stored bits (asymmetric distance, Jegou, Douze and Schmid 2011) sorts
         them far better than the number of differences does.
         """
-        survivors = self._fewest_differences(query, positions, max(_SURVIVORS, 10 * n))
-        products = self._products(query, survivors)
-        return _best(np.arange(len(survivors)), products, survivors)
+        for survivors in self._by_differences(query, positions, max(_SURVIVORS, 10 * n)):
+            products = self._products(query, survivors)
+            yield _best(_greatest(products, max(_MOST_NOMINATED, n)), products, survivors)
 
-    def _fewest_differences(self, query: Vector, positions: Positions | None, n: int) -> Positions:
-        """Return the positions whose signs differ least, `n` and those that differ as much as the last of them."""
+    def _by_differences(self, query: Vector, positions: Positions | None, n: int) -> Iterator[Positions]:
+        """Yield the positions whose signs differ least, `n` and all as near as the last; then more."""
         count = len(self.rows) if positions is None else len(positions)
         if count <= n:
-            return np.arange(count) if positions is None else positions
+            yield np.arange(count) if positions is None else positions
+            return
         signs = packed_signs(query[np.newaxis]).view(np.uint64)
         differing = differences(self.rows if positions is None else self.rows[positions], signs)
-        most = int(np.searchsorted(np.cumsum(np.bincount(differing)), n))
-        chosen = np.flatnonzero(differing <= most)
-        return chosen if positions is None else positions[chosen]
+        up_to = np.cumsum(np.bincount(differing))
+        least, most = (int(np.searchsorted(up_to, wanted)) for wanted in (n, min(_WIDER * n, count)))
+        for chosen in (differing <= least, (differing > least) & (differing <= most)):
+            found = np.flatnonzero(chosen)
+            yield found if positions is None else positions[found]
 
     def _products(self, query: Vector, positions: Positions) -> NDArray[np.float32]:
         """Return the product of the query with the signs, as +1 and -1, at these positions."""
-        packed = self.rows[positions].view(np.uint8)
-        padded = np.zeros(8 * packed.shape[1], dtype=np.float32)
+        width = 8 * self.rows.shape[1]
+        padded = np.zeros(8 * width, dtype=np.float32)
         padded[: len(query)] = query
         # For each byte of a row, the sum of the query's components whose bit is set, for each of its 256 values.
         table = (padded.reshape(-1, 8) @ _BITS_OF_BYTES).ravel()
-        positive = table.take(packed + 256 * np.arange(packed.shape[1])).sum(axis=1)
+        column = 256 * np.arange(width)
+        positive = np.empty(len(positions), dtype=np.float32)
+        for start in range(0, len(positions), _ROWS_AT_ONCE):
+            packed = self.rows[positions[start : start + _ROWS_AT_ONCE]].view(np.uint8)
+            positive[start : start + _ROWS_AT_ONCE] = table.take(packed + column).sum(axis=1)
         return np.asarray(2 * positive - padded.sum())
 
 
@@ -154,10 +171,13 @@ class IndexState:
         """Return whether every position holds a node in one of these tiers."""
         return bool(sum(self.tier_counts[_TIER_CODES[tier]] for tier in tiers) == len(self.nodes))
 
-    def nominate(self, query: Vector, eligible: NDArray[np.bool_] | None, n: int) -> Nominated:
-        """Return positions that hold the `n` nearest eligible vectors (very likely, where they are held as signs)."""
+    def nominate(self, query: Vector, eligible: NDArray[np.bool_] | None, n: int) -> Iterator[Nominated]:
+        """Yield positions that may hold the `n` nearest eligible vectors, exactly `n` where vectors are held whole.
+
+        Where they are held as signs, the likeliest come first, and each batch is likelier than the next.
+        """
         if self.sketch is None or not self.with_vector:
-            return Nominated(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32))
+            return iter(())
         if eligible is None and self.with_vector == len(self.nodes):
             return self.sketch.nominate(query, None, n)
         here = self.places != NO_PLACE
