@@ -107,7 +107,7 @@ def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callabl
     assert on_server.check()
 
 
-MANY = 10_000
+MANY = {"float32": 10_000, "int8": 5_200, "bit": 5_200}
 """More than so many as are compared without an index."""
 RECALLS = {"float32": 0.98, "int8": 0.98, "bit": 0.9}
 
@@ -117,9 +117,9 @@ def clustered() -> tuple[Any, Any]:
     """Vectors around 60 centres, and some that are asked for."""
     random = np.random.default_rng(5)
     centres = random.standard_normal((60, 96))
-    labels = np.arange(MANY) % 60
-    vectors = centres[labels] + random.standard_normal((MANY, 96))
-    return vectors.astype(np.float32), vectors[:40].astype(np.float32) + 0.3 * random.standard_normal((40, 96))
+    labels = np.arange(10_000) % 60
+    vectors = centres[labels] + random.standard_normal((10_000, 96))
+    return vectors.astype(np.float32), vectors[:20].astype(np.float32) + 0.3 * random.standard_normal((20, 96))
 
 
 @pytest.fixture(params=RECALLS)
@@ -127,34 +127,36 @@ def indexed(
     request: pytest.FixtureRequest, opened: Callable[..., Memory], clustered: tuple[Any, Any]
 ) -> tuple[Memory, str]:
     memory = opened(embedder=None, embedding_storage=request.param)
-    ids = [f"{i:05}" for i in range(MANY)]
-    for start in range(0, MANY, 5000):
+    ids = [f"{i:05}" for i in range(MANY[request.param])]
+    for start in range(0, len(ids), 5000):
         some = ids[start : start + 5000]
         metadatas = [{"group": int(id) % 100} for id in some]
-        memory.add(["text"] * len(some), ids=some, metadatas=metadatas, embeddings=clustered[0][start : start + 5000])
+        memory.add(
+            ["text"] * len(some), ids=some, metadatas=metadatas, embeddings=clustered[0][start : start + len(some)]
+        )
     return memory, request.param
 
 
 def test_an_index_of_any_form_finds_the_nearest_and_always_k(
     indexed: tuple[Memory, str], clustered: tuple[Any, Any], postgres_url: str
 ) -> None:
-    """The group is 1 % of the nodes. What is asked is judged by comparing all."""
+    """The group is 1 % of the nodes. Without it, what is found is held against what comparing all finds."""
     memory, storage = indexed
     with psycopg.connect(postgres_url) as connection:
         (definition,) = connection.execute("SELECT pg_get_indexdef('rlm_node_vectors_nearest'::regclass)").fetchone()  # type: ignore[misc]  # there is one
         kinds = {"float32": "vector_ip_ops", "int8": "halfvec_ip_ops", "bit": "bit_hamming_ops"}
         assert kinds[storage] in definition
-    vectors, asked = clustered
+    count, (vectors, asked) = MANY[storage], clustered
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     found = total = 0
     for question in asked:
-        cosines = unit @ question
+        cosines = unit[:count] @ question
         best = {f"{i:05}" for i in np.argsort(-cosines)[:10]}
         hits = memory.search(embedding=question, k=10)
         assert len(hits) == 10
         found += len(best & {hit.id for hit in hits})
         total += 10
-        group = [i for i in range(MANY) if i % 100 == 7]
+        group = [i for i in range(count) if i % 100 == 7]
         hits = memory.search(embedding=question, k=10, where={"group": 7})
         expected = sorted(group, key=lambda i: -cosines[i])[:10]
         if storage == "float32":
