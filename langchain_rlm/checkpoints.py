@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import itertools
 import json
 import random
@@ -396,8 +397,9 @@ def _to_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[s
     """Return what of the metadata, and of the config, is stored: what JSON can hold, and no secrets."""
     merged: Mapping[str, Any] = cast(Mapping[str, Any], get_checkpoint_metadata(config, metadata))
     own = {name: value for name, value in merged.items() if name in _OF_THE_FRAMEWORK}
-    if len(own) < len(merged):
-        own |= redacted({name: value for name, value in merged.items() if name not in _OF_THE_FRAMEWORK})
+    for name in [name for name in merged if name not in own]:
+        with contextlib.suppress(RecursionError):  # what is nested so deep is nothing that JSON can hold either
+            own |= redacted({name: merged[name]})
     return {name: value for name, value in own.items() if _is_json(value)}
 
 

@@ -17,8 +17,8 @@ from langchain_core.runnables.config import ensure_config
 from langchain_rlm.convert import RESERVED, EmbeddingLike, to_memory
 from langchain_rlm.tracing import present_turn
 from rlm_memory import AsyncMemory, Hit, Memory, Node
-from rlm_memory.errors import InvalidInputError, InvalidNodeError, MissingExtraError
-from rlm_memory.filters import And, Comparison, Filter, Key, Operator, parse_filter
+from rlm_memory.errors import InvalidFilterError, InvalidInputError, InvalidNodeError, MissingExtraError
+from rlm_memory.filters import MAX_DEPTH, And, Comparison, Filter, Key, Operator, parse_filter
 from rlm_memory.turns import Sessions
 
 try:
@@ -342,7 +342,7 @@ class RLMStore(BaseStore):
         paths = self._fields if index is None or index is True else index
         try:
             return "\n".join(text for path in paths for text in get_text_at_path(value, path))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return ""  # it is no JSON, which the memory will refuse, and say where
 
     def _keeping(self, op: PutOp) -> dict[str, Any]:
@@ -475,12 +475,14 @@ def _scope(prefix: Sequence[str], filter: Mapping[str, Any] | None) -> Filter:
     return scope if condition is None else And((scope, condition))
 
 
-def _paths(filter: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def _paths(filter: Mapping[str, Any], path: str = "", levels: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a filter, an object without operators as the paths to what it contains."""
+    if not levels:
+        raise InvalidFilterError(f"The filter is nested more than {MAX_DEPTH} levels deep.")
     for name, condition in filter.items():
         is_object = isinstance(condition, Mapping) and condition and not any(str(key)[:1] == "$" for key in condition)
         if is_object and not name.startswith("$"):
-            yield from _paths(condition, f"{path}{name}.")
+            yield from _paths(condition, f"{path}{name}.", levels - 1)
         else:
             yield f"{path}{name}", condition
 

@@ -153,7 +153,10 @@ def to_filter(filters: Filters) -> Filter | None:
     """
     match filters:
         case MetadataFilters():
-            return _group(filters)
+            try:
+                return _group(filters)
+            except RecursionError:
+                raise InvalidFilterError("The filters are nested too deeply.") from None  # the chain would be as long
         case MetadataFilter():
             return _comparison(filters)
         case _:

@@ -65,7 +65,7 @@ class RLMSerializer(JsonSerializer):
         """
         try:
             return super().serialize(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             # theirs shows the value, which may be long or secret, in place of the reason
             reason = error.__context__ or error
             raise ValueError(f"A {type(value).__name__} cannot be serialised: {reason}") from error

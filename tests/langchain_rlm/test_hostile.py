@@ -471,3 +471,34 @@ async def test_tools_of_an_agent_take_hostile_texts(memory: Memory, other: Memor
                 assert isinstance(error, RLMError)
     assert rows_of(store_path, "other") == before
     assert list(memory.check()) == []
+
+
+def deep(levels: int, wrap: Callable[[Any], Any] = lambda inner: {"a": inner}) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("levels", [150, 900, 100_000])
+def test_what_is_nested_too_deeply_is_refused_and_nothing_written(memory: Memory, levels: int) -> None:
+    values = [deep(levels), {"a": deep(levels, lambda inner: [inner])}]
+    store, documents, saver = RLMStore(memory), RLMVectorStore(memory=memory), RLMSaver(memory=memory)
+    before = memory.count()
+    for value in values:
+        if levels > 200:
+            with pytest.raises(RLMError, match="nested"):
+                store.put(("a",), "key", value)
+            with pytest.raises(RLMError, match="nested"):
+                documents.add_documents([Document("text", metadata=value)])
+            assert memory.count() == before
+        with pytest.raises(RLMError, match="nested"):
+            store.search(("a",), filter=value)
+        with pytest.raises(RLMError, match="nested"):
+            documents.similarity_search("a", filter=value)
+        with pytest.raises(RLMError, match="nested"):
+            list(saver.list(None, filter=value))
+        stored = saver.put(config("1"), checkpoint("1"), {"source": "loop", "deep": value, "n": 1}, {"1": 1})  # type: ignore[typeddict-unknown-key,arg-type]
+        found = saver.get_tuple(stored)
+        assert found is not None
+        assert found.metadata["n"] == 1  # type: ignore[typeddict-item]

@@ -461,3 +461,29 @@ def test_documents_of_hostile_ids_live_in_the_store(memory: Memory, text: str) -
     assert list(documents.docs) == [text]
     documents.delete_document(text)
     assert documents.docs == {}
+
+
+def deep(levels: int, wrap: Any = lambda inner: {"a": inner}, value: Any = 1) -> Any:
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("levels", [900, 5_000])
+async def test_what_is_nested_too_deeply_is_refused_and_nothing_written(memory: Memory, levels: int) -> None:
+    value, store, chats = deep(levels), RLMVectorStore(memory), RLMChatStore(memory)
+    with pytest.raises(RLMError, match="cannot write"):
+        store.add([TextNode(text="text", metadata=value)])
+    with pytest.raises(RLMError, match="cannot write"):
+        await chats.add_message("key", ChatMessage("text", additional_kwargs=value))
+    nested = deep(
+        levels,
+        lambda inner: MetadataFilters.model_construct(filters=[inner], condition="and"),
+        MetadataFilter(key="a", value=1),
+    )
+    with pytest.raises(RLMError, match="nested"):
+        store.get_nodes(filters=nested)
+    with pytest.raises(ValueError, match="cannot be serialised"):
+        RLMSerializer().serialize(value)
+    assert memory.count() == 1
+    assert await chats.get_keys() == []
