@@ -35,8 +35,8 @@ _BY = {
 """The columns that tell whose a row is, the plainest first."""
 
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-_OF_USE = frozenset({"sessions", "accesses", "uses", "outcomes"})
-_NOTES = frozenset({"node_changes"})  # what the caches of other processes read, and cut off at the start
+_OF_USE = frozenset({"sessions", "accesses", "forgotten_accesses", "uses", "outcomes"})
+_NOTES = frozenset({"node_changes", "unweighed_nodes"})  # what was done, for caches and sweeps, and cut off
 
 
 def is_text(text: str) -> bool:

@@ -23,6 +23,7 @@ from rlm_memory.records import (
     CheckpointOutline,
     CheckReport,
     Edge,
+    ForgottenAccesses,
     Hits,
     LogEntry,
     Message,
@@ -172,6 +173,10 @@ class AsyncMemory:
     async def accesses(self, id: str) -> builtins.list[Access]:
         """See `Memory.accesses`."""
         return await asyncio.to_thread(self.memory.accesses, id)
+
+    async def forgotten_accesses(self, id: str) -> builtins.list[ForgottenAccesses]:
+        """See `Memory.forgotten_accesses`."""
+        return await asyncio.to_thread(self.memory.forgotten_accesses, id)
 
     async def timeline(self) -> builtins.list[TierCounts]:
         """See `Memory.timeline`."""

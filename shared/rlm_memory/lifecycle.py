@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +33,7 @@ from rlm_memory.promotion import (
 from rlm_memory.records import (
     TIERS,
     Access,
+    ForgottenAccesses,
     LogEntry,
     Node,
     PromotionDecision,
@@ -55,6 +57,12 @@ _FOREVER_DAYS: Final = 1e6
 
 _MOST_SESSIONS: Final = 2**31 - 1
 """More than any node is used in; a greater number could not be asked of a database."""
+
+_FORGOTTEN_AT_ONCE: Final = 5000
+"""Accesses in one transaction: others wait for it as long as for the adding of some hundred nodes."""
+
+_BATCHES_ON_OPEN: Final = 10
+_LONGEST_PAUSE: Final = 0.1
 
 _logger = logging.getLogger("rlm_memory")
 
@@ -179,8 +187,12 @@ class Lifecycle:
         if sweep and self._sweep_is_due():
             try:
                 with self._engine.transaction(wait=False):
-                    if self._sweep_is_due():  # another process may have been faster
-                        self._sweep(self._now(), dry_run=False)
+                    if not self._sweep_is_due():  # another process may have been faster
+                        return
+                    self._sweep(self._now(), dry_run=False)
+                    more = self._forget(self._now())
+                for _ in range(_BATCHES_ON_OPEN):
+                    more = more and self._forget(self._now(), wait=False)
             except StoreBusyError:
                 return
             except StoreError as error:
@@ -205,6 +217,10 @@ class Lifecycle:
         """Return the accesses of a node, the earliest first."""
         self._catch_up_with_all()
         return self._ledger.accesses(id)
+
+    def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
+        """Return what stays of the accesses of a node that are forgotten one by one."""
+        return self._ledger.forgotten_accesses(id)
 
     def judge(self, session_id: str, success: bool, *, run_id: str | None, ids: Sequence[str] | None) -> int:
         """Attach an outcome to what a session, or a run in it, has used; return to how many nodes."""
@@ -253,12 +269,21 @@ class Lifecycle:
                 return self._sweep(at, dry_run=True)
         self.settle()
         with self._engine.transaction():
-            return self._sweep(at, dry_run=False)
+            decisions = self._sweep(at, dry_run=False)
+        more = True
+        while more:
+            start = time.monotonic()
+            more = self._forget(at)
+            if more:  # who waits to write asks for the lock now and then, and would find it taken again
+                time.sleep(min(time.monotonic() - start, _LONGEST_PAUSE))
+        return decisions
 
     def _sweep(self, at: datetime, *, dry_run: bool) -> list[PromotionDecision]:
         decisions = [] if dry_run else self._end_crashed(at)
         oldest = milliseconds(at) - round(min(self._policy.archive_after_days, _FOREVER_DAYS) * _DAY_MS)
-        nodes = [*self._ledger.proved(min(self._policy.min_sessions, _MOST_SESSIONS)), *self._ledger.unused(oldest)]
+        rules = self._policy.rules_across_sessions
+        proved = self._ledger.proved(min(self._policy.min_sessions, _MOST_SESSIONS), rules)
+        nodes = [*proved, *self._ledger.unused(oldest)]
         for start in range(0, len(nodes), _PAGE):
             some = nodes[start : start + _PAGE]
             usages = self._ledger.usage([node.id for node in some])
@@ -269,8 +294,16 @@ class Lifecycle:
                     if not dry_run:
                         self._carry_out(decision, log_refusal=False)
         if not dry_run:
-            self._ledger.note_sweep(milliseconds(at))
+            self._ledger.note_sweep(milliseconds(at), rules)
         return decisions
+
+    def _forget(self, at: datetime, *, wait: bool = True) -> bool:
+        """Forget some of the accesses that are older than the policy keeps; return whether there may be more."""
+        if self._policy.keep_accesses_days is None:
+            return False
+        before = milliseconds(at) - round(min(self._policy.keep_accesses_days, _FOREVER_DAYS) * _DAY_MS)
+        with self._engine.transaction(wait=wait):
+            return self._ledger.forget_accesses(before, _FORGOTTEN_AT_ONCE)
 
     def _end_crashed(self, at: datetime) -> list[PromotionDecision]:
         idle = milliseconds(at) - round(min(self._policy.session_idle_hours / 24, _FOREVER_DAYS) * _DAY_MS)

@@ -43,6 +43,7 @@ from rlm_memory.records import (
     Access,
     CheckReport,
     Edge,
+    ForgottenAccesses,
     Hit,
     Hits,
     Node,
@@ -883,7 +884,9 @@ class Memory:
     def sweep(self, now: datetime | None = None, *, dry_run: bool = False) -> builtins.list[PromotionDecision]:
         """End crashed sessions, move what has earned longterm, archive what is long unused; return the moves.
 
-        It is done by itself when a store is opened, at most once a day.
+        Then it forgets old accesses one by one, see `PromotionPolicy.keep_accesses_days`: some thousands in a
+        transaction, so that others can write in between. It is done by itself when a store is opened, at most once a
+        day; as much is forgotten then as takes a moment.
 
         Args:
             now: The moment that counts as the present.
@@ -908,8 +911,20 @@ class Memory:
         return self.lifecycle.log(None if id is None else checked_id(id), since)
 
     def accesses(self, id: str) -> builtins.list[Access]:
-        """Return every time a node was handed to a reader, the earliest first."""
+        """Return every time a node was handed to a reader that is still known one by one, the earliest first.
+
+        Of those that a sweep has forgotten, `forgotten_accesses` tells how many there were in each session. Both
+        together are all: `Node.access_count` of a node that was not imported.
+        """
         return self.lifecycle.accesses(checked_id(id))
+
+    def forgotten_accesses(self, id: str) -> builtins.list[ForgottenAccesses]:
+        """Return what stays of the accesses of a node that are forgotten one by one: a summary a session.
+
+        `PromotionPolicy.keep_accesses_days` tells when that is. What the rules weigh is not touched by it, and no
+        session that a decision names is without its accesses or their summary.
+        """
+        return self.lifecycle.forgotten_accesses(checked_id(id))
 
     def timeline(self) -> builtins.list[TierCounts]:
         """Return how today's nodes were spread over the tiers, at each moment that changed it: data for a picture."""

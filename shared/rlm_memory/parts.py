@@ -53,6 +53,18 @@ class AccessPart(NamedTuple):
     judged: bool
 
 
+class ForgottenPart(NamedTuple):
+    """What stays of the accesses of a node in a session that are forgotten one by one."""
+
+    session: str
+    node: str
+    accesses: int
+    first_at: int
+    last_at: int
+    lowest_confidence: float
+    to_judge: bool
+
+
 class UsePart(NamedTuple):
     """What the rules weigh of a node's use in a session."""
 
@@ -145,6 +157,7 @@ Part: TypeAlias = (
     EdgePart
     | SessionPart
     | AccessPart
+    | ForgottenPart
     | UsePart
     | OutcomePart
     | KeyValuePart

@@ -22,6 +22,7 @@ from rlm_memory.records import (
     CheckReport,
     Edge,
     Encoded,
+    ForgottenAccesses,
     LogEntry,
     Message,
     MessageStatus,
@@ -329,7 +330,19 @@ class Ledger(Protocol):
         ...
 
     def accesses(self, id: str) -> list[Access]:
-        """Return the accesses of a node, the earliest first."""
+        """Return the accesses of a node that are not forgotten, the earliest first."""
+        ...
+
+    def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
+        """Return what stays of the accesses of a node that are forgotten, a summary a session, the earliest first."""
+        ...
+
+    def forget_accesses(self, before_ms: int, limit: int) -> bool:
+        """Put summaries in the place of so many accesses in sessions that ended, and were still since then.
+
+        All that is asked of them is answered from the summaries as before. Accesses that wait for the outcome of their
+        run stay. Returns whether there may be more to forget.
+        """
         ...
 
     def session(self, session_id: str) -> SessionRecord | None:
@@ -386,8 +399,11 @@ class Ledger(Protocol):
         """Note that these outcomes have changed a confidence."""
         ...
 
-    def proved(self, least_sessions: int) -> list[Node]:
-        """Return the nodes in session that so many sessions have used."""
+    def proved(self, least_sessions: int, rules: str) -> list[Node]:
+        """Return the nodes in session that so many sessions have used.
+
+        Where the last sweep was made by the same rules: only those of which something has changed since.
+        """
         ...
 
     def unused(self, before_ms: int) -> list[Node]:
@@ -406,8 +422,11 @@ class Ledger(Protocol):
         """Return when the last sweep was, in milliseconds."""
         ...
 
-    def note_sweep(self, at_ms: int) -> None:
-        """Note that a sweep is made now, if there is anything to sweep."""
+    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
+        """Note that a sweep is made at this time, and has weighed all that had changed by these rules: see `proved`.
+
+        Without rules, it was made of another store, and here nothing is weighed.
+        """
         ...
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:

@@ -50,6 +50,8 @@ class PromotionPolicy:
         failure_step: What `confidence_after` takes off for a failure.
         session_idle_hours: A session that has been still for longer is taken to have crashed, and is ended by a sweep.
         duplicate_similarity: The cosine from which two nodes of a task are taken to say the same.
+        keep_accesses_days: Accesses in sessions that have ended, and were still for longer, are forgotten one by one;
+            what the rules weigh of them stays. None keeps every one.
 
     Raises:
         InvalidInputError: A number is of the wrong kind or out of its range.
@@ -66,6 +68,7 @@ class PromotionPolicy:
     success_step: float = 0.1
     failure_step: float = 0.2
     duplicate_similarity: float = 0.95
+    keep_accesses_days: float | None = 90
 
     def __post_init__(self) -> None:
         for name in ("min_uses", "min_sessions", "confident_sessions"):
@@ -75,6 +78,13 @@ class PromotionPolicy:
             _check_number(name, getattr(self, name), most=1)
         for name in ("archive_after_days", "session_idle_hours"):
             _check_number(name, getattr(self, name), most=math.inf)
+        if self.keep_accesses_days is not None:
+            _check_number("keep_accesses_days", self.keep_accesses_days, most=math.inf)
+
+    @property
+    def rules_across_sessions(self) -> str:
+        """The numbers by which nodes go from session to longterm, as one text: the same for policies that agree."""
+        return json.dumps([self.min_sessions, self.min_successes, self.min_confidence, self.confident_sessions])
 
 
 class NodeState(Protocol):

@@ -111,6 +111,18 @@ class Access:
     writer: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenAccesses:
+    """What stays of the accesses of a node in a session when they are forgotten one by one: how many, and when."""
+
+    node_id: str
+    session_id: str
+    accesses: int
+    first_at: datetime
+    last_at: datetime
+    lowest_confidence: float
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One condition of a rule: what was measured, what it was held against, and whether it holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tls_front import certificate, tls_in_front
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
 from postgres_server import emptied, own_server, url_in_schema  # noqa: E402 - after the skip
+from rlm_memory.engines.postgres.schema import migrations, partitioned  # noqa: E402 - after the skip
 
 WORDS = (
     "ada", "likes", "green", "tea", "and", "bo", "drinks", "black", "coffee", "in", "oslo", "while", "rome", "sleeps",
@@ -341,12 +343,38 @@ def test_a_store_in_partitions_works_like_any_other(new_schema: str) -> None:
 
 def test_a_store_of_a_newer_release_is_refused(opened: Callable[..., Memory], postgres_url: str) -> None:
     opened().close()
+    with psycopg.connect(postgres_url) as connection:
+        [(version,)] = connection.execute("SELECT value FROM rlm_meta WHERE key = 'schema_version'").fetchall()
     sql(postgres_url, "UPDATE rlm_meta SET value = '99' WHERE key = 'schema_version'")
     try:
         with pytest.raises(StoreVersionError, match="schema version 99"):
             opened()
     finally:
-        sql(postgres_url, "UPDATE rlm_meta SET value = '1' WHERE key = 'schema_version'")
+        sql(postgres_url, f"UPDATE rlm_meta SET value = '{version}' WHERE key = 'schema_version'")
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_store_of_the_first_schema_keeps_all(new_schema: str, partitions: int) -> None:
+    (_, first), *_ = migrations()
+    options = f"INSERT INTO rlm_meta VALUES ('schema_version', '1'), ('partitions', '{partitions}')"
+    tables = re.findall(r"^CREATE TABLE (?!rlm_meta)(rlm_\w+) \(", first, re.MULTILINE)
+    leaves = [
+        f"CREATE TABLE {table}_{i} PARTITION OF {table} FOR VALUES WITH (MODULUS {partitions}, REMAINDER {i})"
+        for table in tables
+        for i in range(partitions)
+    ]
+    sql(new_schema, first.replace("{partitioned}", partitioned(partitions)), options, *leaves)
+    clock = SettableClock()
+    with Memory.open(new_schema, embedder=None, clock=clock) as memory:
+        memory.add("green tea", ids=["a"])
+        with memory.session("s1") as session:
+            session.record_access("a", run_id="r1")
+            session.outcome(True, run_id="r1")
+        clock.advance(days=100)
+        memory.sweep()
+        assert [each.accesses for each in memory.forgotten_accesses("a")] == [1]
+        assert session.outcome(False, run_id="r1") == 1
+        assert memory.check()
 
 
 def test_reading_alone_makes_no_store(new_schema: str) -> None:

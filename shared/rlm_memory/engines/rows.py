@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from rlm_memory.records import Condition, LogEntry, Node, PromotionDecision, SessionRecord
+from rlm_memory.records import Condition, ForgottenAccesses, LogEntry, Node, PromotionDecision, SessionRecord
 from rlm_memory.times import moment
 
 
@@ -77,6 +77,22 @@ def session_of(row: Any) -> SessionRecord:
         last_active=moment(last_active),
         ended_at=moment_or_none(ended_at),
         turn=turn,
+    )
+
+
+def forgotten_of(row: Any) -> ForgottenAccesses:
+    """Return what stays of forgotten accesses.
+
+    Its columns: the id of the node, that of the session, accesses, first_at, last_at, lowest_confidence.
+    """
+    node_id, session_id, accesses, first_at, last_at, lowest_confidence = row
+    return ForgottenAccesses(
+        node_id=node_id,
+        session_id=session_id,
+        accesses=accesses,
+        first_at=moment(first_at),
+        last_at=moment(last_at),
+        lowest_confidence=lowest_confidence,
     )
 
 

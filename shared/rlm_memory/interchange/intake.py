@@ -16,6 +16,7 @@ from rlm_memory.parts import (
     CheckpointPart,
     ChunkPart,
     EdgePart,
+    ForgottenPart,
     HistoryPart,
     KeyValuePart,
     OutcomePart,
@@ -181,12 +182,14 @@ class Intake:
                         self._engine.messages.delete_all(key=part.key)
             case SessionPart():
                 return self._session(part, name, new=new)
-            case AccessPart() | UsePart() | OutcomePart():
+            case AccessPart() | ForgottenPart() | UsePart() | OutcomePart():
                 if part.session not in self._sessions:
                     raise InvalidInputError(f"{name}: no line before it has the session {part.session!r}.")
                 if not self._sessions[part.session]:
                     return None
-                if isinstance(part, UsePart) or (isinstance(part, OutcomePart) and part.run_id is not None):
+                if isinstance(part, (ForgottenPart, UsePart)) or (
+                    isinstance(part, OutcomePart) and part.run_id is not None
+                ):
                     self._once(part, name, type(part), part.session, part.node, getattr(part, "run_id", None))
             case EdgePart():
                 self._once(part, name, *part[:3])
@@ -295,7 +298,7 @@ class Intake:
                 (part.source, part.target)
                 if isinstance(part, EdgePart)
                 else (part.node,)
-                if isinstance(part, (AccessPart, UsePart, OutcomePart))
+                if isinstance(part, (AccessPart, ForgottenPart, UsePart, OutcomePart))
                 else ()
             )
         ]

@@ -24,6 +24,7 @@ from rlm_memory.parts import (
     CheckpointPart,
     ChunkPart,
     EdgePart,
+    ForgottenPart,
     KeyValuePart,
     OutcomePart,
     Part,
@@ -336,6 +337,10 @@ _KINDS: Final[Mapping[str, tuple[Callable[..., Any], Mapping[str, Checker]]]] = 
     "access": (AccessPart, {
         "session": _text, "node": _text, "turn": _count, "at": _ms, "confidence": _fraction, "run_id": _optional_text,
         "writer": _text, "judged": _flag,
+    }),
+    "forgotten": (ForgottenPart, {
+        "session": _text, "node": _text, "accesses": _count, "first_at": _ms, "last_at": _ms,
+        "lowest_confidence": _fraction, "to_judge": _flag,
     }),
     "use": (UsePart, {
         "session": _text, "node": _text, "uses": _count, "lowest_confidence": _fraction, "last_used": _ms,

@@ -11,6 +11,7 @@ from rlm_memory.parts import (
     CheckpointPart,
     ChunkPart,
     EdgePart,
+    ForgottenPart,
     KeyValuePart,
     OutcomePart,
     SessionPart,
@@ -25,8 +26,8 @@ COPY_NOTES: Final = "rlm_memory.copy"
 
 _BATCH: Final = 500
 _PARTS: Final = (
-    EdgePart, SessionPart, AccessPart, UsePart, OutcomePart, KeyValuePart, ThreadPart, ChunkPart, CheckpointPart,
-    WritePart,
+    EdgePart, SessionPart, AccessPart, ForgottenPart, UsePart, OutcomePart, KeyValuePart, ThreadPart, ChunkPart,
+    CheckpointPart, WritePart,
 )  # fmt: skip
 
 

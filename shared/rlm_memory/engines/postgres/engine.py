@@ -184,6 +184,7 @@ class PostgresEngine:
                     numbers[node.id] = number
             if updates:
                 connection.cursor().executemany(statements.UPDATE_NODE, updates)
+                connection.execute(statements.NOTE_UNWEIGHED, (self._namespace, [update[-1] for update in updates]))
             self._drop_vectors(connection, dropped)
             self._insert_vectors(
                 connection, [(numbers[n.id], v) for n, v in zip(nodes, given, strict=True) if v is not None]

@@ -24,6 +24,7 @@ _BATCH: Final = 500
 _HISTORIES: Final = [
     ("rlm_accesses", "node"), ("rlm_uses", "node"), ("rlm_outcomes", "node"), ("rlm_edges", "source"),
     ("rlm_edges", "target"), ("rlm_node_fields", "node"), ("rlm_node_words", "node"),
+    ("rlm_forgotten_accesses", "node"), ("rlm_unweighed_nodes", "node"),
 ]  # fmt: skip
 _KEYWORDS: Final = ("rlm_node_words", "rlm_terms")
 

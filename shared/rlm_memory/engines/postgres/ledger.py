@@ -14,12 +14,21 @@ from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
 from rlm_memory.engines.reports import Report, line_of, report_of
-from rlm_memory.engines.rows import conditions_of, entry_of, node_of, session_of
+from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of
 from rlm_memory.errors import StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
-from rlm_memory.records import Access, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
+from rlm_memory.records import (
+    Access,
+    Edge,
+    ForgottenAccesses,
+    LogEntry,
+    Node,
+    PromotionDecision,
+    SessionRecord,
+    Tier,
+)
 from rlm_memory.times import milliseconds, moment
 
 _RANDOM_BITS: Final = 64
@@ -116,6 +125,7 @@ class PostgresLedger:
             for row in rows:
                 for statement in (statements.COUNT_USE, statements.INSERT_ACCESS, statements.COUNT_ACCESS):
                     connection.execute(statement, row)
+        connection.execute(statements.NOTE_UNWEIGHED, (self._namespace, list({row["node"] for row in rows})))
         for outcome in reports:  # only now: accesses that another process has reported of its run may come later
             if isinstance(outcome, TrackedOutcome):
                 run = (outcome.session_id, outcome.success, outcome.at_ms)
@@ -180,6 +190,30 @@ class PostgresLedger:
             for node, session, turn, at, confidence, run_id, writer in rows
         ]
 
+    def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_FORGOTTEN, (self._namespace, key_of(id)))
+        return [forgotten_of(row) for row in rows]
+
+    def forget_accesses(self, before_ms: int, limit: int) -> bool:
+        left = limit
+        with self._database.transaction(durable=False) as connection:
+            while left > 0:
+                row = row_of(connection, statements.SELECT_SESSION_TO_FORGET, (self._namespace, before_ms))
+                if row is None:
+                    return False
+                asked = (self._namespace, *row, left)
+                found = [access for (access,) in rows_of(connection, statements.SELECT_ACCESSES_TO_FORGET, asked)]
+                connection.execute(statements.SUM_FORGOTTEN, (self._namespace, found))
+                runs = rows_of(connection, statements.SELECT_RUNS_TO_FORGET, (self._namespace, found))
+                named = [(id, self._namespace, node, session, key_of(id)) for node, session, id in runs]
+                connection.cursor().executemany(statements.SET_RUN_ID, named)
+                connection.execute(statements.FORGET_ACCESSES, (self._namespace, found))
+                if len(found) < left:
+                    connection.execute(statements.SET_KEPT, (False, self._namespace, *row))
+                left -= max(len(found), 1)  # sessions without any are work too
+        return True
+
     # -- sessions -----------------------------------------------------------------------------------------------
 
     def session(self, session_id: str) -> SessionRecord | None:
@@ -236,16 +270,17 @@ class PostgresLedger:
         row = self._session_row(connection, session_id)
         if row is None:
             return []
+        run_key = None if run_id is None else key_of(run_id)
         asked = {
             "namespace": self._namespace,
             "session": row[0],
             "run_id": run_id,
+            "run_key": run_key,
             "keys": None if ids is None else [key_of(id) for id in ids],
         }
         nodes = rows_of(connection, statements.SELECT_TO_JUDGE, asked)
         if nodes:
             last = row_of(connection, statements.TAKE_NUMBERS, (len(nodes), self._namespace))[0]
-            run_key = None if run_id is None else key_of(run_id)
             outcomes = [
                 (self._namespace, last - place, node, row[0], run_key, success, at_ms)
                 for place, (node, _) in enumerate(reversed(nodes))
@@ -253,6 +288,11 @@ class PostgresLedger:
             connection.cursor().executemany(statements.INSERT_OUTCOME, outcomes)
             judged = (self._namespace, row[0], [node for node, _ in nodes], run_id, run_id)
             connection.execute(statements.MARK_JUDGED, judged)
+            if run_id is None:
+                connection.execute(statements.MARK_FORGOTTEN_JUDGED, judged[:3])
+            else:  # what waited for this outcome may be forgotten from now on
+                connection.execute(statements.SET_KEPT, (True, self._namespace, row[0]))
+            connection.execute(statements.NOTE_UNWEIGHED, (self._namespace, judged[2]))
         return [id for _, id in nodes]
 
     def forget_usage(self, id: str) -> None:
@@ -266,6 +306,7 @@ class PostgresLedger:
     def set_tier(self, id: str, tier: Tier, at_ms: int) -> None:
         with self._database.transaction() as connection:
             connection.execute(statements.SET_TIER, (tier, at_ms, self._namespace, key_of(id)))
+            connection.execute(statements.NOTE_UNWEIGHED_IDS, (self._namespace, [key_of(id)]))
 
     def set_pinned(self, id: str, pinned: bool, at_ms: int) -> None:
         with self._database.transaction() as connection:
@@ -274,8 +315,10 @@ class PostgresLedger:
 
     def set_confidences(self, confidences: Mapping[str, float], *, faded_at_ms: int | None = None) -> None:
         with self._database.transaction() as connection:
-            values = (faded_at_ms, [key_of(id) for id in confidences], list(confidences.values()), self._namespace)
+            keys = [key_of(id) for id in confidences]
+            values = (faded_at_ms, keys, list(confidences.values()), self._namespace)
             connection.execute(statements.SET_CONFIDENCES, values)
+            connection.execute(statements.NOTE_UNWEIGHED_IDS, (self._namespace, keys))
 
     def fading(self) -> list[tuple[str, float, int]]:
         with self._database.reading() as connection:
@@ -289,11 +332,14 @@ class PostgresLedger:
         with self._database.transaction() as connection:
             connection.execute(statements.MARK_LEARNED, (self._namespace, list(outcomes)))
 
-    def proved(self, least_sessions: int) -> list[Node]:
-        return self._nodes(statements.SELECT_PROVED, least_sessions)
+    def proved(self, least_sessions: int, rules: str) -> list[Node]:
+        with self._database.reading() as connection:
+            row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._namespace,))
+            weighed = row is not None and row[0] == rules
+            return self._nodes(statements.SELECT_PROVED_SINCE if weighed else statements.SELECT_PROVED, least_sessions)
 
     def unused(self, before_ms: int) -> list[Node]:
-        return self._nodes(statements.SELECT_UNUSED, before_ms)
+        return self._nodes(statements.SELECT_UNUSED, before_ms, before_ms)
 
     def used(self) -> list[Node]:
         return self._nodes(statements.SELECT_USED)
@@ -312,9 +358,10 @@ class PostgresLedger:
             row = row_of(connection, statements.SELECT_LAST_SWEEP, (self._namespace,))
         return None if row is None else row[0]
 
-    def note_sweep(self, at_ms: int) -> None:
+    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._namespace))
+            connection.execute(statements.FORGET_UNWEIGHED, (self._namespace,))
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, rules, self._namespace))
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
         with self._database.transaction() as connection:

@@ -19,6 +19,7 @@ from rlm_memory.parts import (
     CheckpointPart,
     ChunkPart,
     EdgePart,
+    ForgottenPart,
     HistoryPart,
     KeyValuePart,
     OutcomePart,
@@ -117,6 +118,7 @@ class PostgresParts:
             else:
                 owned = [(self._namespace, *row) for row in rows]
                 connection.cursor().executemany(statements.ADD_PART[kind].encode(), owned)
+            connection.execute(statements.WEIGH_ALL, (self._namespace,))
             if isinstance(parts[0], CheckpointPart):
                 self._add_values(connection, first, cast("Sequence[CheckpointPart]", parts))
 
@@ -138,8 +140,8 @@ class PostgresParts:
                 ]
             case ThreadPart():
                 return [(number, *part, key_of(*part)) for number, part in enumerate(parts, first)]
-            case AccessPart() | UsePart() | OutcomePart():
-                used = cast("Sequence[AccessPart | UsePart | OutcomePart]", parts)
+            case AccessPart() | ForgottenPart() | UsePart() | OutcomePart():
+                used = cast("Sequence[AccessPart | ForgottenPart | UsePart | OutcomePart]", parts)
                 nodes = self._nodes(connection, {part.node for part in used})
                 keys = [key_of(id) for id in {part.session for part in used}]
                 known = dict(rows_of(connection, statements.SELECT_SESSION_NUMBERS, (self._namespace, keys)))
@@ -213,7 +215,7 @@ class Moments:
 
 
 def _outcome(session: str, node: str, run_key: Any, success: bool, at: int, learned: bool, runs: Any) -> OutcomePart:
-    # of the run, the table has a hash alone; the accesses that it judged have the name
+    # of the run, the table has a hash alone until its accesses are forgotten; they have the name
     run_id = None if run_key is None else next((run for run in runs or () if key_of(run) == run_key), str(run_key))
     return OutcomePart(session, node, run_id, success, at, learned)
 
@@ -241,15 +243,17 @@ def _checkpoint_maker(moments: Moments) -> Callable[..., CheckpointPart]:
     return made
 
 
-def _row_of_use(part: AccessPart | UsePart | OutcomePart, number: int, session: int, node: int) -> tuple[Any, ...]:
+def _row_of_use(
+    part: AccessPart | ForgottenPart | UsePart | OutcomePart, number: int, session: int, node: int
+) -> tuple[Any, ...]:
     match part:
         case AccessPart():
             return (number, session, node, *part[2:])
-        case UsePart():
+        case UsePart() | ForgottenPart():
             return (session, node, *part[2:])
         case OutcomePart():
             run_key = None if part.run_id is None else key_of(part.run_id)
-            return (number, session, node, run_key, *part[3:])
+            return (number, session, node, run_key, *part[2:])
 
 
 def _row_in_thread(

@@ -125,6 +125,8 @@ DELETE_BELONGINGS: Final = tuple(
     f"DELETE FROM {table} WHERE namespace = %s AND {column} = ANY (%s::bigint[])"
     for table, column in (
         ("rlm_accesses", "node"),
+        ("rlm_forgotten_accesses", "node"),
+        ("rlm_unweighed_nodes", "node"),
         ("rlm_uses", "node"),
         ("rlm_outcomes", "node"),
         ("rlm_edges", "source"),
@@ -254,7 +256,7 @@ TOUCH_SESSION: Final = (
     "VALUES (%(namespace)s, %(number)s, %(id)s, %(key)s, %(at)s, %(at)s, %(turn)s) "
     "ON CONFLICT (namespace, id_key) DO UPDATE SET started_at = least(s.started_at, excluded.started_at), "
     "last_active = greatest(s.last_active, excluded.last_active), turn = greatest(s.turn, excluded.turn), "
-    "ended_at = NULL RETURNING session"
+    "ended_at = NULL, kept = true RETURNING session"
 )
 SESSION_COLUMNS: Final = "session, id, started_at, last_active, ended_at, turn"
 SELECT_SESSION: Final = f"SELECT {SESSION_COLUMNS} FROM rlm_sessions WHERE namespace = %s AND id_key = %s"
@@ -305,6 +307,41 @@ SELECT_ACCESSES: Final = (
     "JOIN rlm_sessions s ON s.namespace = a.namespace AND s.session = a.session "
     "WHERE n.namespace = %s AND n.id_key = %s ORDER BY a.at, a.access"
 )
+# The session that has been still for longest, of those that have ended and may have accesses to forget.
+SELECT_SESSION_TO_FORGET: Final = (
+    "SELECT session FROM rlm_sessions WHERE namespace = %s AND ended_at IS NOT NULL AND kept AND last_active < %s "
+    "ORDER BY last_active LIMIT 1"
+)
+# What was used in a run stays until the outcome of the run is there, which is attached to no other accesses.
+SELECT_ACCESSES_TO_FORGET: Final = (
+    "SELECT access FROM rlm_accesses WHERE namespace = %s AND session = %s AND (judged OR run_id IS NULL) LIMIT %s"
+)
+SUM_FORGOTTEN: Final = (
+    "INSERT INTO rlm_forgotten_accesses AS f "
+    "(namespace, node, session, accesses, first_at, last_at, lowest_confidence, to_judge) "
+    "SELECT namespace, node, session, count(*), min(at), max(at), min(confidence), bool_or(NOT judged) "
+    "FROM rlm_accesses WHERE namespace = %s AND access = ANY (%s::bigint[]) GROUP BY namespace, node, session "
+    "ON CONFLICT (namespace, node, session) DO UPDATE SET accesses = f.accesses + excluded.accesses, "
+    "first_at = least(f.first_at, excluded.first_at), last_at = greatest(f.last_at, excluded.last_at), "
+    "lowest_confidence = least(f.lowest_confidence, excluded.lowest_confidence), "
+    "to_judge = f.to_judge OR excluded.to_judge"
+)
+# Its outcome knows a run by the hash of its id alone; the id itself is with the accesses.
+SELECT_RUNS_TO_FORGET: Final = (
+    "SELECT DISTINCT node, session, run_id FROM rlm_accesses "
+    "WHERE namespace = %s AND access = ANY (%s::bigint[]) AND run_id IS NOT NULL"
+)
+SET_RUN_ID: Final = (
+    "UPDATE rlm_outcomes SET run_id = %s WHERE namespace = %s AND node = %s AND session = %s AND run_key = %s"
+)
+FORGET_ACCESSES: Final = "DELETE FROM rlm_accesses WHERE namespace = %s AND access = ANY (%s::bigint[])"
+SET_KEPT: Final = "UPDATE rlm_sessions SET kept = %s WHERE namespace = %s AND session = %s"
+SELECT_FORGOTTEN: Final = (
+    "SELECT n.id, s.id, f.accesses, f.first_at, f.last_at, f.lowest_confidence FROM rlm_nodes n "
+    "JOIN rlm_forgotten_accesses f ON f.namespace = n.namespace AND f.node = n.node "
+    "JOIN rlm_sessions s ON s.namespace = f.namespace AND s.session = f.session "
+    "WHERE n.namespace = %s AND n.id_key = %s ORDER BY f.first_at, s.id"
+)
 SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
     "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s ORDER BY n.node"
@@ -313,13 +350,23 @@ SELECT_SOME_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
     "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY n.node"
 )
+# Also what is forgotten: in a session, by its summary; in a run, by the outcome that it got before it could be.
 SELECT_TO_JUDGE: Final = (
-    "SELECT DISTINCT n.node, n.id FROM rlm_accesses a "
-    "JOIN rlm_nodes n ON n.namespace = a.namespace AND n.node = a.node "
+    "SELECT n.node, n.id FROM (SELECT a.node FROM rlm_accesses a "
     "WHERE a.namespace = %(namespace)s AND a.session = %(session)s "
     "AND CASE WHEN %(run_id)s::text IS NOT NULL THEN a.run_id = %(run_id)s::text "
     "WHEN %(keys)s::uuid[] IS NOT NULL THEN true ELSE NOT a.judged END "
-    "AND (%(keys)s::uuid[] IS NULL OR n.id_key = ANY (%(keys)s::uuid[])) ORDER BY n.node"
+    "UNION SELECT f.node FROM rlm_forgotten_accesses f "
+    "WHERE f.namespace = %(namespace)s AND f.session = %(session)s "
+    "AND CASE WHEN %(run_id)s::text IS NOT NULL THEN EXISTS (SELECT 1 FROM rlm_outcomes o "
+    "WHERE o.namespace = %(namespace)s AND o.node = f.node AND o.session = f.session AND o.run_key = %(run_key)s) "
+    "WHEN %(keys)s::uuid[] IS NOT NULL THEN true ELSE f.to_judge END"
+    ") AS used JOIN rlm_nodes n ON n.namespace = %(namespace)s AND n.node = used.node "
+    "WHERE %(keys)s::uuid[] IS NULL OR n.id_key = ANY (%(keys)s::uuid[]) ORDER BY n.node"
+)
+MARK_FORGOTTEN_JUDGED: Final = (
+    "UPDATE rlm_forgotten_accesses SET to_judge = false "
+    "WHERE namespace = %s AND session = %s AND node = ANY (%s::bigint[])"
 )
 MARK_JUDGED: Final = (
     "UPDATE rlm_accesses SET judged = true WHERE namespace = %s AND session = %s AND node = ANY (%s::bigint[]) "
@@ -358,9 +405,27 @@ SELECT_PROVED: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'session' "
     "AND (SELECT count(*) FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) >= %s ORDER BY n.node"
 )
+SELECT_PROVED_SINCE: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_unweighed_nodes w "
+    "JOIN rlm_nodes n ON n.namespace = w.namespace AND n.node = w.node WHERE w.namespace = %s AND n.tier = 'session' "
+    "AND (SELECT count(*) FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) >= %s ORDER BY n.node"
+)
+# In the transaction that changes something the rules weigh.
+NOTE_UNWEIGHED: Final = (
+    "INSERT INTO rlm_unweighed_nodes (namespace, node) SELECT namespace, node FROM rlm_nodes "
+    "WHERE namespace = %s AND node = ANY (%s::bigint[]) AND tier = 'session' ON CONFLICT DO NOTHING"
+)
+NOTE_UNWEIGHED_IDS: Final = (
+    "INSERT INTO rlm_unweighed_nodes (namespace, node) SELECT namespace, node FROM rlm_nodes "
+    "WHERE namespace = %s AND id_key = ANY (%s::uuid[]) AND tier = 'session' ON CONFLICT DO NOTHING"
+)
+SELECT_WEIGHED_BY: Final = "SELECT weighed_by FROM rlm_namespaces WHERE namespace = %s"
+# For whoever adds what the rules weigh by another way than the use of a node.
+WEIGH_ALL: Final = "UPDATE rlm_namespaces SET weighed_by = NULL WHERE namespace = %s"
+FORGET_UNWEIGHED: Final = "DELETE FROM rlm_unweighed_nodes WHERE namespace = %s"
 SELECT_UNUSED: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'longterm' AND NOT n.pinned "
-    "AND greatest(n.created_at, n.tier_since, n.last_accessed) < %s ORDER BY n.node"
+    "AND n.tier_since < %s AND greatest(n.created_at, n.last_accessed) < %s ORDER BY n.node"
 )
 SELECT_USED: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier IN ('task', 'session') "
@@ -372,7 +437,7 @@ SELECT_FADING: Final = (
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM rlm_nodes WHERE namespace = %s"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM rlm_namespaces WHERE namespace = %s"
-SET_LAST_SWEEP: Final = "UPDATE rlm_namespaces SET last_sweep = %s WHERE namespace = %s"
+SET_LAST_SWEEP: Final = "UPDATE rlm_namespaces SET last_sweep = %s, weighed_by = %s WHERE namespace = %s"
 
 INSERT_EDGE: Final = (
     "INSERT INTO rlm_edges (namespace, source, target, kind, created_at) SELECT s.namespace, s.node, t.node, %s, %s "
@@ -637,15 +702,19 @@ READ_PARTS: Final = {
         "SELECT s.id, n.id, u.turn, u.at, u.confidence, u.run_id, u.writer, u.judged FROM rlm_accesses u "
         f"{_OF_USE}ORDER BY u.access"
     ),
+    "ForgottenPart": (
+        "SELECT s.id, n.id, u.accesses, u.first_at, u.last_at, u.lowest_confidence, u.to_judge "
+        f"FROM rlm_forgotten_accesses u {_OF_USE}ORDER BY u.node, u.session"
+    ),
     "UsePart": (
         "SELECT s.id, n.id, u.uses, u.lowest_confidence, u.last_used FROM rlm_uses u "
         f"{_OF_USE}ORDER BY u.node, u.session"
     ),
     "OutcomePart": (
-        "SELECT s.id, n.id, u.run_key, u.success, u.at, u.learned, CASE WHEN u.run_key IS NOT NULL THEN ARRAY("
-        "SELECT DISTINCT a.run_id FROM rlm_accesses a WHERE a.namespace = u.namespace AND a.node = u.node "
-        "AND a.session = u.session AND a.run_id IS NOT NULL) END FROM rlm_outcomes u "
-        f"{_OF_USE}ORDER BY u.outcome"
+        "SELECT s.id, n.id, u.run_key, u.success, u.at, u.learned, CASE WHEN u.run_id IS NOT NULL THEN ARRAY[u.run_id] "
+        "WHEN u.run_key IS NOT NULL THEN ARRAY(SELECT DISTINCT a.run_id FROM rlm_accesses a "
+        "WHERE a.namespace = u.namespace AND a.node = u.node AND a.session = u.session AND a.run_id IS NOT NULL) END "
+        f"FROM rlm_outcomes u {_OF_USE}ORDER BY u.outcome"
     ),
     "KeyValuePart": (
         "SELECT collection, key, value FROM rlm_key_values WHERE namespace = %(namespace)s ORDER BY collection, entry"
@@ -671,8 +740,8 @@ READ_PARTS: Final = {
 COUNT_PARTS: Final = "SELECT " + " + ".join(
     f"(SELECT count(*) FROM rlm_{table} WHERE namespace = %(namespace)s)"
     for table in (
-        "nodes", "sessions", "promotion_log", "messages", "key_values", "threads", "accesses", "uses", "outcomes",
-        "edges", "thread_checkpoints", "thread_writes", "thread_chunks",
+        "nodes", "sessions", "promotion_log", "messages", "key_values", "threads", "accesses",
+        "forgotten_accesses", "uses", "outcomes", "edges", "thread_checkpoints", "thread_writes", "thread_chunks",
     )
 )  # fmt: skip
 COPY_PARTS: Final = {
@@ -682,8 +751,14 @@ COPY_PARTS: Final = {
     "AccessPart": (
         "COPY rlm_accesses (namespace, access, session, node, turn, at, confidence, run_id, writer, judged) FROM STDIN"
     ),
+    "ForgottenPart": (
+        "COPY rlm_forgotten_accesses (namespace, session, node, accesses, first_at, last_at, lowest_confidence, "
+        "to_judge) FROM STDIN"
+    ),
     "UsePart": "COPY rlm_uses (namespace, session, node, uses, lowest_confidence, last_used) FROM STDIN",
-    "OutcomePart": ("COPY rlm_outcomes (namespace, outcome, session, node, run_key, success, at, learned) FROM STDIN"),
+    "OutcomePart": (
+        "COPY rlm_outcomes (namespace, outcome, session, node, run_key, run_id, success, at, learned) FROM STDIN"
+    ),
     "ThreadPart": "COPY rlm_threads (namespace, thread, kind, id, id_key) FROM STDIN",
     "ChunkPart": "COPY rlm_thread_chunks (namespace, thread, chunk, hash, content) FROM STDIN",
     "CheckpointPart": (

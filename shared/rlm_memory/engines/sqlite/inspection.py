@@ -23,6 +23,7 @@ from rlm_memory.records import NODE_TYPES, TIERS, Problem, Stats
 _BATCH: Final = 1000
 _HISTORIES: Final = [
     ("accesses", "node"), ("uses", "node"), ("outcomes", "node"), ("edges", "source"), ("edges", "target"),
+    ("forgotten_accesses", "node"), ("unweighed_nodes", "node"),
 ]  # fmt: skip
 
 

@@ -10,15 +10,25 @@ from typing import Any
 
 import apsw
 
-from rlm_memory.engines.rows import conditions_of, entry_of, node_of, session_of
+from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
+from rlm_memory.engines.sqlite.index import node_range
 from rlm_memory.engines.sqlite.journal import AccessJournal
 from rlm_memory.errors import StoreBusyError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
-from rlm_memory.records import Access, Edge, LogEntry, Node, PromotionDecision, SessionRecord, Tier
+from rlm_memory.records import (
+    Access,
+    Edge,
+    ForgottenAccesses,
+    LogEntry,
+    Node,
+    PromotionDecision,
+    SessionRecord,
+    Tier,
+)
 from rlm_memory.times import milliseconds, moment
 
 
@@ -74,25 +84,49 @@ class SQLiteLedger:
                 return
 
     def _write(self, connection: apsw.Connection, entries: Sequence[Tracked | TrackedOutcome]) -> dict[str, list[str]]:
-        used: dict[str, dict[str, None]] = {}
         if not entries:
             return {}
         number = self._own_number(connection)
-        for entry in entries:
-            if isinstance(entry, TrackedOutcome):
-                continue
-            touched = (number, entry.session_id, entry.at_ms, entry.turn)
-            (session,) = row_of(connection, statements.TOUCH_SESSION, touched)
-            for id, confidence in entry.nodes:
-                use = (session, confidence, entry.at_ms, entry.turn, entry.writer, number, id)
-                connection.execute(statements.COUNT_USE, use)
-                connection.execute(statements.INSERT_ACCESS, (*use, entry.run_id))
-                connection.execute(statements.COUNT_ACCESS, (entry.at_ms, number, id))
-                used.setdefault(entry.session_id, {})[id] = None
+        used = self._count(connection, number, [entry for entry in entries if isinstance(entry, Tracked)])
         for entry in entries:  # only now: what another process has reported of the same run may come later in the list
             if isinstance(entry, TrackedOutcome):
                 self._judge(connection, entry.session_id, entry.success, entry.at_ms, run_id=entry.run_id, ids=None)
-        return {session_id: list(ids) for session_id, ids in used.items()}
+        return used
+
+    def _count(self, connection: apsw.Connection, number: int, tracked: Sequence[Tracked]) -> dict[str, list[str]]:
+        """Write accesses down, and what the rules weigh of them; each session and node is looked up once."""
+        sessions: dict[str, tuple[int, int, int]] = {}
+        for entry in tracked:
+            first, last, turn = sessions.get(entry.session_id, (entry.at_ms, entry.at_ms, entry.turn))
+            sessions[entry.session_id] = min(first, entry.at_ms), max(last, entry.at_ms), max(turn, entry.turn)
+        numbers = {
+            id: int(row_of(connection, statements.TOUCH_SESSION, (number, id, *of_session))[0])
+            for id, of_session in sessions.items()
+        }
+        ids = {id: None for entry in tracked for id, _ in entry.nodes}
+        nodes: dict[str, int] = dict(
+            rows_of(connection, statements.SELECT_NODES_TO_COUNT, (json.dumps(list(ids)), number))
+        )
+        accesses: list[tuple[Any, ...]] = []
+        uses: dict[tuple[int, int, int, str], tuple[float, int]] = {}
+        counts: dict[int, tuple[int, int]] = {}
+        used: dict[str, dict[str, None]] = {}
+        for entry in tracked:
+            at = entry.at_ms
+            for id, confidence in entry.nodes:
+                if (node := nodes.get(id)) is None:
+                    continue
+                use = (node, numbers[entry.session_id], entry.turn, entry.writer)
+                accesses.append((*use, confidence, at, entry.run_id))
+                lowest, latest = uses.get(use, (confidence, at))
+                uses[use] = min(lowest, confidence), max(latest, at)
+                count, latest = counts.get(node, (0, at))
+                counts[node] = count + 1, max(latest, at)
+                used.setdefault(entry.session_id, {})[id] = None
+        connection.executemany(statements.COUNT_USE, [(*use, *seen) for use, seen in uses.items()])
+        connection.executemany(statements.INSERT_ACCESS, accesses)
+        connection.executemany(statements.COUNT_ACCESSES, [(*seen, node) for node, seen in counts.items()])
+        return {session_id: list(found) for session_id, found in used.items()}
 
     def close(self) -> None:
         with self._writing_down:
@@ -148,6 +182,30 @@ class SQLiteLedger:
             )
             for node, session, turn, at, confidence, run_id, writer in rows
         ]
+
+    def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_FORGOTTEN, (self._number(connection), id))
+        return [forgotten_of(row) for row in rows]
+
+    def forget_accesses(self, before_ms: int, limit: int) -> bool:
+        left = limit
+        with self._database.transaction(durable=False) as connection:
+            number = self._number(connection)
+            while left > 0:
+                row = row_of(connection, statements.SELECT_SESSION_TO_FORGET, (number, before_ms))
+                if row is None:
+                    return False
+                found = [
+                    access for (access,) in rows_of(connection, statements.SELECT_ACCESSES_TO_FORGET, (*row, left))
+                ]
+                chosen = (json.dumps(found),)
+                connection.execute(statements.SUM_FORGOTTEN, chosen)
+                connection.execute(statements.FORGET_ACCESSES, chosen)
+                if len(found) < left:
+                    connection.execute(statements.SET_KEPT, (False, *row))
+                left -= max(len(found), 1)  # sessions without any are work too
+        return True
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -211,6 +269,10 @@ class SQLiteLedger:
         nodes = rows_of(connection, statements.SELECT_TO_JUDGE, (row[0], run_id, asked))
         connection.executemany(statements.INSERT_OUTCOME, [(node, row[0], run_id, success, at_ms) for node, _ in nodes])
         connection.executemany(statements.MARK_JUDGED, [(row[0], node, run_id) for node, _ in nodes])
+        if run_id is None:
+            connection.executemany(statements.MARK_FORGOTTEN_JUDGED, [(row[0], node) for node, _ in nodes])
+        else:  # what waited for this outcome may be forgotten from now on
+            connection.execute(statements.SET_KEPT, (True, row[0]))
         return [id for _, id in nodes]
 
     def forget_usage(self, id: str) -> None:
@@ -249,8 +311,18 @@ class SQLiteLedger:
         with self._database.transaction() as connection:
             connection.executemany(statements.MARK_LEARNED, [(outcome,) for outcome in outcomes])
 
-    def proved(self, least_sessions: int) -> list[Node]:
-        return self._nodes(statements.SELECT_PROVED, least_sessions)
+    def proved(self, least_sessions: int, rules: str) -> list[Node]:
+        with self._database.reading() as connection:
+            row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._namespace,))
+            if row is None:
+                return []
+            number, weighed_by = row
+            if weighed_by == rules:
+                values = (*node_range(number), least_sessions)
+                rows = rows_of(connection, statements.SELECT_PROVED_SINCE, values)
+            else:
+                rows = rows_of(connection, statements.SELECT_PROVED, (number, least_sessions))
+        return [node_of(row, self._namespace) for row in rows]
 
     def unused(self, before_ms: int) -> list[Node]:
         return self._nodes(statements.SELECT_UNUSED, before_ms)
@@ -272,9 +344,11 @@ class SQLiteLedger:
             row = row_of(connection, statements.SELECT_LAST_SWEEP, (self._number(connection),))
         return None if row is None else row[0]
 
-    def note_sweep(self, at_ms: int) -> None:
+    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._number(connection)))
+            number = self._number(connection)
+            connection.execute(statements.FORGET_UNWEIGHED, node_range(number))
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, rules, number))
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
         with self._database.transaction() as connection:

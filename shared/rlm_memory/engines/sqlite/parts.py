@@ -20,6 +20,7 @@ from rlm_memory.parts import (
     CheckpointPart,
     ChunkPart,
     EdgePart,
+    ForgottenPart,
     HistoryPart,
     KeyValuePart,
     OutcomePart,
@@ -110,6 +111,7 @@ class SQLiteParts:
             number = own_number_of(connection, self._namespace)
             statement = statements.ADD_PART[type(parts[0]).__name__]
             connection.executemany(statement, self._rows(connection, number, parts))
+            connection.execute(statements.WEIGH_ALL, (number,))
 
     def _rows(self, connection: apsw.Connection, number: int, parts: Sequence[Part]) -> list[tuple[Any, ...]]:
         """Return what is bound to store these parts, all of one kind."""
@@ -120,8 +122,8 @@ class SQLiteParts:
                 return [(nodes[edge.source], nodes[edge.target], edge.kind, edge.created_at) for edge in edges]
             case SessionPart() | KeyValuePart() | ThreadPart():
                 return [(number, *part) for part in parts]
-            case AccessPart() | UsePart() | OutcomePart():
-                used = cast("Sequence[AccessPart | UsePart | OutcomePart]", parts)
+            case AccessPart() | ForgottenPart() | UsePart() | OutcomePart():
+                used = cast("Sequence[AccessPart | ForgottenPart | UsePart | OutcomePart]", parts)
                 nodes = self._nodes(connection, {part.node for part in used})
                 names = json.dumps(list({part.session for part in used}))
                 sessions = dict(rows_of(connection, statements.SELECT_SESSION_NUMBERS, (names, number)))
@@ -180,7 +182,7 @@ class Moments:
         return (int(ends[0][-1]) if len(ends[0]) else 0), (int(ends[1][-1]) if len(ends[1]) else 0)
 
 
-_FLAGS: Final[Mapping[type, tuple[int, ...]]] = {AccessPart: (7,), OutcomePart: (3, 5)}
+_FLAGS: Final[Mapping[type, tuple[int, ...]]] = {AccessPart: (7,), ForgottenPart: (6,), OutcomePart: (3, 5)}
 """Where the kinds have booleans, which are numbers in the file."""
 
 

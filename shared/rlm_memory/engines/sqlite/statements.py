@@ -156,9 +156,9 @@ PUT_JOURNAL: Final = (
 DELETE_JOURNAL: Final = "DELETE FROM access_journals WHERE name = ?"
 
 TOUCH_SESSION: Final = (
-    "INSERT INTO sessions (namespace, id, started_at, last_active, turn) VALUES (?1, ?2, ?3, ?3, ?4) "
+    "INSERT INTO sessions (namespace, id, started_at, last_active, turn) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (namespace, id) DO UPDATE SET started_at = min(started_at, excluded.started_at), "
-    "last_active = max(last_active, excluded.last_active), turn = max(turn, excluded.turn), ended_at = NULL "
+    "last_active = max(last_active, excluded.last_active), turn = max(turn, excluded.turn), ended_at = NULL, kept = 1 "
     "RETURNING session"
 )
 SELECT_SESSION: Final = (
@@ -172,24 +172,25 @@ SELECT_IDLE_SESSIONS: Final = (
     "SELECT id FROM sessions WHERE namespace = ? AND ended_at IS NULL AND last_active < ? ORDER BY last_active, session"
 )
 END_SESSION: Final = "UPDATE sessions SET ended_at = ? WHERE namespace = ? AND id = ?"
-# Before INSERT_ACCESS. Hits of one turn are one use; turns are told apart by their writer too, for two processes may be
-# in the same session, each with a turn 1.
+SELECT_NODES_TO_COUNT: Final = (
+    "SELECT n.id, n.node FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
+)
+# Before INSERT_ACCESS, once a turn. Hits of one turn are one use; turns are told apart by their writer too, for two
+# processes may be in the same session, each with a turn 1.
 COUNT_USE: Final = (
-    "INSERT INTO uses (node, session, uses, lowest_confidence, last_used) "
-    "SELECT node, ?1, 1, ?2, ?3 FROM nodes WHERE namespace = ?6 AND id = ?7 "
+    "INSERT INTO uses (node, session, uses, lowest_confidence, last_used) VALUES (?1, ?2, 1, ?5, ?6) "
     "ON CONFLICT (node, session) DO UPDATE SET "
     "uses = uses + NOT EXISTS (SELECT 1 FROM accesses a WHERE a.node = excluded.node AND a.session = excluded.session "
-    "AND a.turn = ?4 AND a.writer = ?5), "
+    "AND a.turn = ?3 AND a.writer = ?4), "
     "lowest_confidence = min(lowest_confidence, excluded.lowest_confidence), "
     "last_used = max(last_used, excluded.last_used)"
 )
 INSERT_ACCESS: Final = (
-    "INSERT INTO accesses (session, node, confidence, at, turn, writer, run_id) "
-    "SELECT ?1, node, ?2, ?3, ?4, ?5, ?8 FROM nodes WHERE namespace = ?6 AND id = ?7"
+    "INSERT INTO accesses (node, session, turn, writer, confidence, at, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-COUNT_ACCESS: Final = (
-    "UPDATE nodes SET access_count = access_count + 1, last_accessed = max(coalesce(last_accessed, 0), ?) "
-    "WHERE namespace = ? AND id = ?"
+COUNT_ACCESSES: Final = (
+    "UPDATE nodes SET access_count = access_count + ?, last_accessed = max(coalesce(last_accessed, 0), ?) "
+    "WHERE node = ?"
 )
 SELECT_USES: Final = (
     "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM json_each(?) AS wanted "
@@ -204,6 +205,31 @@ SELECT_ACCESSES: Final = (
     "SELECT n.id, s.id, a.turn, a.at, a.confidence, a.run_id, a.writer FROM nodes n JOIN accesses a ON a.node = n.node "
     "JOIN sessions s ON s.session = a.session WHERE n.namespace = ? AND n.id = ? ORDER BY a.at, a.access"
 )
+# The session that has been still for longest, of those that have ended and may have accesses to forget.
+SELECT_SESSION_TO_FORGET: Final = (
+    "SELECT session FROM sessions INDEXED BY sessions_kept WHERE namespace = ? AND ended_at IS NOT NULL AND kept = 1 "
+    "AND last_active < ? ORDER BY last_active LIMIT 1"
+)
+# What was used in a run stays until the outcome of the run is there, which is attached to no other accesses.
+SELECT_ACCESSES_TO_FORGET: Final = (
+    "SELECT access FROM accesses WHERE session = ? AND (judged = 1 OR run_id IS NULL) LIMIT ?"
+)
+SUM_FORGOTTEN: Final = (
+    "INSERT INTO forgotten_accesses (node, session, accesses, first_at, last_at, lowest_confidence, to_judge) "
+    "SELECT node, session, count(*), min(at), max(at), min(confidence), max(judged = 0) FROM accesses "
+    "WHERE access IN (SELECT value FROM json_each(?)) GROUP BY node, session "
+    "ON CONFLICT (node, session) DO UPDATE SET accesses = accesses + excluded.accesses, "
+    "first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at), "
+    "lowest_confidence = min(lowest_confidence, excluded.lowest_confidence), "
+    "to_judge = max(to_judge, excluded.to_judge)"
+)
+FORGET_ACCESSES: Final = "DELETE FROM accesses WHERE access IN (SELECT value FROM json_each(?))"
+SET_KEPT: Final = "UPDATE sessions SET kept = ? WHERE session = ?"
+SELECT_FORGOTTEN: Final = (
+    "SELECT n.id, s.id, f.accesses, f.first_at, f.last_at, f.lowest_confidence FROM nodes n "
+    "JOIN forgotten_accesses f ON f.node = n.node JOIN sessions s ON s.session = f.session "
+    "WHERE n.namespace = ? AND n.id = ? ORDER BY f.first_at, s.id"
+)
 SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM uses u JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
     "ORDER BY n.node"
@@ -212,15 +238,21 @@ SELECT_SOME_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
     "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
 )
+# Also what is forgotten: in a session, by its summary; in a run, by the outcome that it got before it could be.
 SELECT_TO_JUDGE: Final = (
-    "SELECT DISTINCT n.node, n.id FROM accesses a JOIN nodes n ON n.node = a.node "
-    "WHERE a.session = ?1 "
+    "SELECT n.node, n.id FROM (SELECT a.node FROM accesses a WHERE a.session = ?1 "
     "AND CASE WHEN ?2 IS NOT NULL THEN a.run_id = ?2 WHEN ?3 IS NOT NULL THEN 1 ELSE a.judged = 0 END "
-    "AND (?3 IS NULL OR n.id IN (SELECT value FROM json_each(?3))) ORDER BY n.node"
+    "UNION SELECT f.node FROM forgotten_accesses f WHERE f.session = ?1 "
+    "AND CASE WHEN ?2 IS NOT NULL "
+    "THEN EXISTS (SELECT 1 FROM outcomes o WHERE o.node = f.node AND o.session = ?1 AND o.run_id = ?2) "
+    "WHEN ?3 IS NOT NULL THEN 1 ELSE f.to_judge END"
+    ") AS used CROSS JOIN nodes n ON n.node = used.node "
+    "WHERE ?3 IS NULL OR n.id IN (SELECT value FROM json_each(?3)) ORDER BY n.node"
 )
 MARK_JUDGED: Final = (
     "UPDATE accesses SET judged = 1 WHERE session = ?1 AND node = ?2 AND (?3 IS NULL OR run_id = ?3) AND judged = 0"
 )
+MARK_FORGOTTEN_JUDGED: Final = "UPDATE forgotten_accesses SET to_judge = 0 WHERE session = ? AND node = ?"
 INSERT_OUTCOME: Final = (
     "INSERT INTO outcomes (node, session, run_id, success, at) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (node, session, run_id) DO UPDATE SET learned = learned AND success = excluded.success, "
@@ -250,8 +282,18 @@ SELECT_PROVED: Final = (
     f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'session' "
     "AND (SELECT count(*) FROM uses u WHERE u.node = n.node) >= ? ORDER BY n.node"
 )
+SELECT_PROVED_SINCE: Final = (
+    f"SELECT {NODE_COLUMNS} FROM unweighed_nodes w CROSS JOIN nodes n ON n.node = w.node "
+    "WHERE w.node BETWEEN ? AND ? AND n.tier = 'session' "
+    "AND (SELECT count(*) FROM uses u WHERE u.node = n.node) >= ? ORDER BY n.node"
+)
+SELECT_WEIGHED_BY: Final = "SELECT number, weighed_by FROM namespaces WHERE name = ?"
+# For whoever adds what the rules weigh by another way than the use of a node.
+WEIGH_ALL: Final = "UPDATE namespaces SET weighed_by = NULL WHERE number = ?"
+FORGET_UNWEIGHED: Final = "DELETE FROM unweighed_nodes WHERE node BETWEEN ? AND ?"
 SELECT_UNUSED: Final = (
-    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'longterm' AND n.pinned = 0 "
+    f"SELECT {NODE_COLUMNS} FROM nodes n INDEXED BY nodes_to_archive "
+    "WHERE n.namespace = ? AND n.tier = 'longterm' AND n.pinned = 0 "
     "AND max(n.created_at, n.tier_since, coalesce(n.last_accessed, 0)) < ? ORDER BY n.node"
 )
 SELECT_USED: Final = (
@@ -265,7 +307,7 @@ SELECT_FADING: Final = (
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM nodes WHERE namespace = ?"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM namespaces WHERE number = ?"
-SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ? WHERE number = ?"
+SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ?, weighed_by = ? WHERE number = ?"
 
 INSERT_EDGE: Final = (
     "INSERT OR IGNORE INTO edges (source, target, kind, created_at) SELECT s.node, t.node, ?, ? "
@@ -527,6 +569,12 @@ READ_PARTS: Final = {
         "CROSS JOIN nodes n ON n.node = a.node CROSS JOIN sessions s ON s.session = a.session "
         "WHERE a.node BETWEEN :lowest AND :highest ORDER BY a.access"
     ),
+    "ForgottenPart": (
+        "SELECT s.id, n.id, f.accesses, f.first_at, f.last_at, f.lowest_confidence, f.to_judge "
+        "FROM forgotten_accesses f CROSS JOIN nodes n ON n.node = f.node "
+        "CROSS JOIN sessions s ON s.session = f.session WHERE f.node BETWEEN :lowest AND :highest "
+        "ORDER BY f.node, f.session"
+    ),
     "UsePart": (
         "SELECT s.id, n.id, u.uses, u.lowest_confidence, u.last_used FROM uses u CROSS JOIN nodes n ON n.node = u.node "
         "CROSS JOIN sessions s ON s.session = u.session WHERE u.node BETWEEN :lowest AND :highest "
@@ -564,7 +612,10 @@ COUNT_PARTS: Final = (
     ),
     *(
         f"SELECT count(*) FROM {table} WHERE {column} BETWEEN :lowest AND :highest"
-        for table, column in (("accesses", "node"), ("uses", "node"), ("outcomes", "node"), ("edges", "source"))
+        for table, column in (
+            *((table, "node") for table in ("accesses", "forgotten_accesses", "uses", "outcomes")),
+            ("edges", "source"),
+        )
     ),
     f"SELECT count(*) FROM thread_checkpoints {_OF_THREADS}",
     f"SELECT count(*) FROM thread_writes {_OF_THREADS}",
@@ -578,6 +629,10 @@ ADD_PART: Final = {
     "AccessPart": (
         "INSERT INTO accesses (session, node, turn, at, confidence, run_id, writer, judged) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    ),
+    "ForgottenPart": (
+        "INSERT INTO forgotten_accesses (session, node, accesses, first_at, last_at, lowest_confidence, to_judge) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)"
     ),
     "UsePart": "INSERT INTO uses (session, node, uses, lowest_confidence, last_used) VALUES (?, ?, ?, ?, ?)",
     "OutcomePart": "INSERT INTO outcomes (session, node, run_id, success, at, learned) VALUES (?, ?, ?, ?, ?, ?)",
