@@ -355,6 +355,22 @@ async def test_no_method_shows_or_changes_what_another_namespace_keeps(
     assert other.check()
 
 
+async def test_no_method_shows_or_changes_what_another_namespace_of_a_server_keeps(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with (
+        Memory.open(postgres_url, embedder=WordEmbedder(16)) as memory,
+        Memory.open(postgres_url, embedder=WordEmbedder(16), namespace="other") as other,
+    ):
+        fill(other)
+        before = exported(other, tmp_path / "before"), list(RLMSaver(memory=other).list(None))
+        for name, shown in (await results_of(reading(memory, tmp_path), MARK)).items():
+            assert MARK not in shown or name in ECHOES, f"{name}: {shown}"
+        fill(memory)
+        assert await results_of([each for some in things(memory, tmp_path).values() for each in some], MARK)
+        assert (exported(other, tmp_path / "after"), list(RLMSaver(memory=other).list(None))) == before
+
+
 async def test_the_methods_show_to_the_namespace_itself_what_it_keeps(other: Memory, tmp_path: Path) -> None:
     """Or the test above would see nothing, whatever they did."""
     fill(other)

@@ -326,6 +326,11 @@ def exported(memory: Memory, path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
+def kept_beside(memory: Memory) -> tuple[Any, ...]:
+    """Return what is kept under the words of the other tenant beside nodes and conversations."""
+    return RLMKVStore(memory).get_all(MARK), memory.threads("llamaindex").get(MARK)
+
+
 def calls(memory: Memory, folder: Path) -> list[Subject]:
     return [subject for listed in things(memory, folder).values() for subject in listed]
 
@@ -377,6 +382,22 @@ async def test_no_method_shows_or_changes_what_another_namespace_keeps(
         assert await call_everything(store_path, "default", calls(memory, tmp_path), MARK)
     assert (rows_of(store_path, "other"), exported(other, tmp_path / "after")) == before
     assert other.check()
+
+
+async def test_no_method_shows_or_changes_what_another_namespace_of_a_server_keeps(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with (
+        Memory.open(postgres_url, embedder=WordEmbedder(16)) as memory,
+        Memory.open(postgres_url, embedder=WordEmbedder(16), namespace="other") as other,
+    ):
+        await fill(other)
+        before = exported(other, tmp_path / "before"), *kept_beside(other)
+        for name, shown in (await results_of(reading(memory, tmp_path), MARK)).items():
+            assert MARK not in shown or name in ECHOES, f"{name}: {shown}"
+        await fill(memory)
+        assert await results_of(calls(memory, tmp_path), MARK)
+        assert (exported(other, tmp_path / "after"), *kept_beside(other)) == before
 
 
 async def test_the_methods_show_to_the_namespace_itself_what_it_keeps(other: Memory, tmp_path: Path) -> None:
