@@ -10,6 +10,7 @@ import builtins
 import enum
 import sys
 from collections.abc import Callable
+from types import GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from rlm_memory.checkpoints.kinds.base import AnyKind, Kind, MutableKind, Parts, UnrestorableError, UnsavableError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rlm_memory.checkpoints.codec import Reader, Writer
 
 _HEAP_TYPE = 1 << 9
+_C_PARTS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 _SECRETS = {"pydantic.types:SecretStr", "pydantic.types:SecretBytes"}
 _FIXED: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
@@ -68,11 +70,19 @@ def _base_of(kind: type) -> Any:
         if base is object or base in _FIXED or base in _FILLED:
             return base
         new = vars(base).get("__new__")
-        if base.__flags__ & _HEAP_TYPE and (new is None or isinstance(new, staticmethod)):
+        if base.__flags__ & _HEAP_TYPE and (new is None or isinstance(new, staticmethod)) and not _has_c_parts(base):
             continue
         plain = issubclass(base, BaseException) and base.__basicsize__ == BaseException.__basicsize__
         return BaseException if plain else None
     return None
+
+
+def _has_c_parts(kind: type) -> bool:
+    """Tell whether a class has methods or properties in C of its own: so have files since Python 3.12, on the heap."""
+    return any(
+        isinstance(part, _C_PARTS) and part.__objclass__ is kind and name not in {"__dict__", "__weakref__"}
+        for name, part in vars(kind).items()
+    )
 
 
 def _write_instance(value: Any, writer: Writer) -> Parts:
