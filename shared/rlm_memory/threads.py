@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Final
 
 from rlm_memory.errors import InvalidInputError
-from rlm_memory.filters import matches, parse_filter
+from rlm_memory.filters import is_storable, matches, parse_filter
 from rlm_memory.ports import Clock, Engine
 from rlm_memory.records import (
     CheckpointOutline,
@@ -39,6 +39,8 @@ class Threads:
     """
 
     def __init__(self, engine: Engine, kind: str, clock: Clock) -> None:
+        if not isinstance(kind, str) or not is_storable(kind):
+            raise InvalidInputError(f"{kind!r} cannot name a kind of threads; expected a str of valid Unicode text.")
         self._engine = engine
         self._store = engine.threads(kind)
         self._clock = clock

@@ -317,3 +317,34 @@ def test_any_text_is_an_id(memory: Memory, name: str) -> None:
 def test_id_that_is_no_unicode_is_refused(memory: Memory) -> None:
     with pytest.raises(InvalidInputError, match="lone surrogate"):
         memory.threads("test").put(checkpoint("1", thread="\ud800"))
+
+
+@pytest.mark.parametrize("kind", ["lone \ud800 surrogate", None, 5])
+def test_kind_that_cannot_be_stored_is_refused(open_memory, kind):
+    with pytest.raises(InvalidInputError, match="kind"):
+        open_memory().threads(kind)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda threads, none: threads.get(none),
+        lambda threads, none: threads.get("t", none),
+        lambda threads, none: threads.get("t", "", none),
+        lambda threads, none: list(threads.list(none)),
+        lambda threads, none: list(threads.list("t", none)),
+        lambda threads, none: list(threads.list("t", "", none)),
+        lambda threads, none: threads.delete(none),
+        lambda threads, none: threads.delete_runs([none]),
+        lambda threads, none: threads.prune([none]),
+    ],
+)
+def test_id_that_cannot_be_stored_is_not_there_or_refused(open_memory, call):
+    threads = open_memory().threads("kind")
+    threads.put(ThreadCheckpoint(thread_id="t", id="1", head=Encoded("bytes", b"h"), metadata={"run_id": "r"}))
+    try:
+        assert not call(threads, "lone \ud800 surrogate")
+    except InvalidInputError as error:
+        message = str(error)
+        assert "surrogate" in message
+    assert [each.id for each in threads.list("t")] == ["1"]
