@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict, deque
 from decimal import Decimal
 from functools import partial
 from itertools import zip_longest
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,8 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         case types.MappingProxyType():
             return _items(value)
         case type() | types.ModuleType() | np.ndarray() | np.generic():
+            return []
+        case PurePath():  # since Python 3.12 it remembers how it was written down, which changes nothing
             return []
     return _attributes(value)
 
