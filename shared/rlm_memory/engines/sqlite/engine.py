@@ -82,6 +82,11 @@ class SQLiteEngine:
             migrate(self._database, tokenizer=tokenizer, defaults=defaults)
             with self._database.reading() as connection:
                 meta = dict(rows_of(connection, statements.SELECT_META))
+                if lost := {"tokenizer", "embedding_storage"} - meta.keys():
+                    raise StoreCorruptError(
+                        f"{self.location}: the database is damaged, it has lost its {' and '.join(sorted(lost))}; "
+                        "restore a backup, or export what can be read"
+                    )
                 self._tokenizer = meta["tokenizer"]
                 self._storage: VectorStorage = meta["embedding_storage"]
                 self._stop_words = stop_words
