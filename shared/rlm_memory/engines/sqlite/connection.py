@@ -10,9 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from io import FileIO
 from os import PathLike
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,6 +25,7 @@ import apsw
 
 from rlm_memory.engines.sqlite.extension import load_vec0
 from rlm_memory.engines.sqlite.filters import register_functions
+from rlm_memory.engines.sqlite.owned_files import is_there, locked, open_private
 from rlm_memory.errors import (
     InvalidInputError,
     StoreBusyError,
@@ -222,6 +227,8 @@ class Database:
 
     def backup(self, path: str | PathLike[str]) -> None:
         """Write a copy of one state of the database to `path`, complete or not at all, while others go on writing.
+
+        What killed processes have left of copies to the same path is deleted.
 
         Raises:
             InvalidInputError: There is a file already.
@@ -427,20 +434,55 @@ def _create_private(location: str) -> None:
 
 def _copy(connection: apsw.Connection, target: str) -> None:
     """Write the database to a file that gets its name when it is complete."""
-    partial = f"{target}.{os.getpid()}.partial"
-    _create_private(partial)
-    try:
-        copy = apsw.Connection(partial)
+    _clear_partial(target)
+    with _partial(target) as owned:
+        partial = str(owned.name)
         try:
-            with copy.backup("main", connection, "main") as backup:
-                backup.step()  # all pages in one step: one snapshot, however much is written meanwhile
-            copy.pragma("journal_mode", "DELETE")  # one file, nothing beside it
+            copy = apsw.Connection(partial)
+            try:
+                with copy.backup("main", connection, "main") as backup:
+                    backup.step()  # all pages in one step: one snapshot, however much is written meanwhile
+                copy.pragma("journal_mode", "DELETE")  # one file, nothing beside it
+            finally:
+                copy.close()
+            if sys.platform == "win32":  # which renames no file that is open
+                owned.close()
+            os.replace(partial, target)
         finally:
-            copy.close()
-        os.replace(partial, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+
+
+def _partial(target: str) -> FileIO:
+    """Return a new file for a copy under way, which is this process's until it is closed."""
+    while True:
+        try:
+            file = FileIO(f"{target}.{uuid.uuid4().hex}.partial", "x+", opener=open_private)
+        except OSError as error:
+            raise StoreError(
+                f"{target}: the file cannot be made ({error.strerror}); check that its folder exists and may be written"
+            ) from error
+        # Somebody may have found it in this instant, and taken it for a dead process's.
+        if locked(file) and is_there(file):
+            return file
+        file.close()
+
+
+def _clear_partial(target: str) -> None:
+    """Delete what processes have left that were killed while they wrote this file, where that is allowed."""
+    folder, name = os.path.split(target)
+    pattern = re.compile(re.escape(name) + r"\.[0-9a-f]+\.partial")
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for path in [entry.path for entry in entries if pattern.fullmatch(entry.name)]:
+            with contextlib.suppress(OSError), FileIO(path, "r+") as file:
+                if not locked(file):
+                    continue
+                for beside in ("-journal", "-wal", "-shm"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path + beside)
+                if sys.platform == "win32":
+                    file.close()
+                os.unlink(path)
 
 
 _abandoned: list[Any] = []

@@ -26,14 +26,11 @@ import apsw
 from rlm_memory.engines.reports import Report, line_of, report_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import rows_of
+from rlm_memory.engines.sqlite.owned_files import is_there, locked, open_private
 from rlm_memory.errors import StoreClosedError
 from rlm_memory.forks import renewed_in_child
 
-if sys.platform != "win32":
-    import fcntl
-
 _ATTEMPTS: Final = 20
-_FAR: Final = 1 << 30
 
 _logger = logging.getLogger("rlm_memory")
 
@@ -88,9 +85,9 @@ class AccessJournal:
         assert self._database is not None
         for _ in range(_ATTEMPTS):
             path = self._database.with_name(self._prefix + uuid.uuid4().hex)
-            file = FileIO(str(path), "x+", opener=_open_private)
+            file = FileIO(str(path), "x+", opener=open_private)
             # Somebody may have found it in this instant, taken it for a dead process's, and be about to delete it.
-            if _locked(file) and _is_there(file):
+            if locked(file) and is_there(file):
                 return file
             file.close()
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(self._database.parent))
@@ -143,7 +140,7 @@ class AccessJournal:
                 file = FileIO(path, "r+")
             except OSError:  # deleted since, or another user's
                 continue
-            if _locked(file):
+            if locked(file):
                 self._taken.append(file)  # held, so that nobody else deletes it meanwhile
                 yield file
             else:
@@ -200,34 +197,6 @@ class AccessJournal:
 
 def _name(location: str | None) -> str:
     return "" if location is None else Path(os.path.realpath(location)).name
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _is_there(file: FileIO) -> bool:
-    """Return whether the open file still has its name."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(file.name))
-    except FileNotFoundError:
-        return False
-
-
-def _locked(file: FileIO) -> bool:
-    """Lock the file until it is closed; False if another process, or another opening of the file, has it locked."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(_FAR)  # locked bytes cannot be read by others there, so these are beyond the content
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            file.seek(0)
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _entries(stored: bytes) -> list[Report]:
