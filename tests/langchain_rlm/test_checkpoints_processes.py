@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_process
+import saver_kills
 from langchain_rlm import RLMSaver
 
 HERE = Path(__file__).parent
@@ -56,6 +57,18 @@ def test_task_that_was_done_when_the_process_was_killed_is_not_run_again(store_p
     run("parallel", store_path, dies=True)
     assert agent_process.parallel(store_path, kill=False) == ["input", "first", "second"]
     assert sorted(notes(store_path)) == ["first", "second", "second"]
+
+
+def test_graph_killed_before_or_after_any_call_runs_again_only_what_was_not_acknowledged(tmp_path: Path) -> None:
+    """B008 B098"""
+    done = subprocess.run(
+        [sys.executable, saver_kills.__file__, str(tmp_path)],
+        env=environment(), capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for calls in json.loads(done.stdout).values():
+        assert calls.count("put") == 5
+        assert {f"writes of {[name]}" for name in saver_kills.NODES} < set(calls)
 
 
 def test_input_is_checkpointed_before_the_first_node_begins(store_path: Path) -> None:
