@@ -15,6 +15,7 @@ from os import PathLike
 from typing import Any, Final, Self, TypeVar
 
 from rlm_memory.conversations import Conversations
+from rlm_memory.interchange import NamespaceCopy
 from rlm_memory.key_values import KeyValues
 from rlm_memory.memory import EmbedderSpec, Memory, Steps, Wanted, Where
 from rlm_memory.ports import Progress, Vector
@@ -231,6 +232,10 @@ class AsyncMemory:
     ) -> int:
         """See `Memory.import_`."""
         return await asyncio.to_thread(self.memory.import_, path, history=history, progress=progress)
+
+    async def copy_to(self, target: Memory, *, progress: Progress | None = None) -> NamespaceCopy:
+        """See `Memory.copy_to`."""
+        return await asyncio.to_thread(self.memory.copy_to, target, progress=progress)
 
     async def close(self) -> None:
         """See `Memory.close`."""

@@ -31,6 +31,7 @@ from rlm_memory.errors import (
     NodeNotFoundError,
 )
 from rlm_memory.filters import And, Column, Comparison, Filter, Operator, matches, parse_filter
+from rlm_memory.interchange import NamespaceCopy
 from rlm_memory.key_values import KeyValues
 from rlm_memory.keywords import stop_words as stop_word_list
 from rlm_memory.lifecycle import Lifecycle
@@ -1052,6 +1053,35 @@ class Memory:
             now_ms=milliseconds(self.clock()),
             note_new=self.lifecycle.note_new,
             history=history,
+            progress=progress,
+        )
+
+    def copy_to(self, target: Memory, *, progress: Progress | None = None) -> NamespaceCopy:
+        """Copy this namespace, all that it holds, into that of another store, of any engine, and compare the two.
+
+        It is written in batches. Killed in the middle and called again, it goes on where it was; of a finished copy
+        it makes sure that it is one. This store is read in one state, others may go on writing to it. What was
+        reported of use is written down first.
+
+        Args:
+            target: A store whose namespace holds nothing, or a copy of this one as far as it got.
+            progress: Called with (done, total), of what is written and of what is compared.
+
+        Raises:
+            InvalidInputError: The target holds something else, or this namespace has changed since the copy was begun.
+            EmbeddingMismatchError: The target has vectors of another model, length or form.
+            StoreError: The two differ at the end.
+        """
+        if self.location == target.location != ":memory:" and self.namespace == target.namespace:
+            raise InvalidInputError(f"{self.location} cannot be copied into itself; choose another store or namespace.")
+        if not self.read_only:
+            self.lifecycle.write_down()
+        return interchange.copy(
+            self._engine,
+            target._engine,
+            origin=self.namespace,
+            namespace=target.namespace,
+            now_ms=milliseconds(target.clock()),
             progress=progress,
         )
 

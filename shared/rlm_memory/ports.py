@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -603,8 +603,11 @@ class PartStore(Protocol):
     Reads are made within `reading`, and see one state; writes within `transaction`.
     """
 
-    def read(self, kind: type[P]) -> Iterator[P]:
-        """Yield all parts of a kind, in the order in which they came about, without holding them all."""
+    def read(self, kind: type[P]) -> Generator[P, None, None]:
+        """Yield all parts of a kind, in the order in which they came about, without holding them all.
+
+        Whoever stops before the end closes the generator: it may hold a cursor.
+        """
         ...
 
     def count(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from rlm_memory.cli import run
 
 PARAGRAPHS = "The heron stands in the river.\n\nA fox crosses the frozen lake.\n\nBees sleep in winter."
 
-COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "backup", "export", "import"]
+COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "backup", "export", "import", "copy"]
 COMMANDS += ["reembed", "compact", "delete"]
 COMMANDS += ["log", "explain", "promote", "pin", "unpin", "restore", "sweep", "sessions", "checkpoints"]
 
@@ -558,3 +559,60 @@ def test_demo_finds_the_answers_in_the_language_reference(tmp_path: Path) -> Non
         assert all(len(question[leg]) == 3 for leg in ("keywords alone", "vectors alone", "hybrid"))
     with Memory.open(path, embedder=None) as memory:
         assert memory.count() == count
+
+
+# -- copies
+
+
+def test_a_store_is_copied_and_told(filled: Cli, store_path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copied.db"
+    result = filled("copy", str(store_path), str(target))
+    assert result.code == 0
+    assert re.fullmatch(r"default: log \d, node 3: the same on both sides\.\n", result.out)
+    again = filled("copy", str(store_path), str(target), "--json")
+    [report] = again.documents
+    assert report["counts"]["node"] == 3
+    assert names(filled("list", "--archived", "--db", str(target), "--json")) == ["bees", "fox", "heron"]
+
+
+def test_a_copy_into_another_store_tells_so_and_fails(filled: Cli, store_path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copied.db"
+    filled("copy", str(store_path), str(target))
+    filled("delete", "--where", '{"source": "fox"}', "--yes", "--db", str(target))
+    result = filled("copy", str(store_path), str(target))
+    assert result.code == 2
+    assert "has something else in it" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_only_the_namespaces_that_are_named_are_copied(filled: Cli, store_path: Path, tmp_path: Path) -> None:
+    filled("add", "-", "--namespace", "other", stdin="A text.")
+    target = str(tmp_path / "copied.db")
+    assert filled("copy", str(store_path), target, "--only", "other").out.startswith("other: node 1")
+    assert filled("copy", str(store_path), target, "--only", "nobody").code == 2
+    assert filled("list", "--db", target, "--json").documents == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "delete x --yes", """delete --where {"a":1} --yes""", "compact", "reembed --pending", "reembed --to wordllama",
+        "copy {db} {db}.copy",
+    ],
+)  # fmt: skip
+def test_a_mistyped_path_makes_no_store(cli: Cli, store_path: Path, command: str) -> None:
+    result = cli(*command.replace("{db}", str(store_path)).split())
+    assert result.code == 3
+    assert str(store_path) in result.err
+    assert list(store_path.parent.iterdir()) == []
+
+
+def test_nodes_alone_are_taken_into_a_store_with_a_log_of_its_own(filled: Cli, tmp_path: Path) -> None:
+    path, other = str(tmp_path / "nodes.jsonl"), str(tmp_path / "other.db")
+    filled("export", path)
+    filled("add", "-", "--tier", "longterm", "--db", other, stdin="Mine.")
+    refused = filled("import", path, "--db", other)
+    assert refused.code == 2
+    assert "--nodes-only" in refused.err
+    assert filled("import", path, "--nodes-only", "--db", other).out == "3 nodes stored.\n"
+    assert filled("check", "--db", other).code == 0

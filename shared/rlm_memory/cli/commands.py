@@ -24,6 +24,7 @@ from rlm_memory.cli import demo as demonstration
 from rlm_memory.cli.examples import explained
 from rlm_memory.cli.files import read_text, store_text
 from rlm_memory.cli.passages import split_text
+from rlm_memory.copying import copy_store
 from rlm_memory.embedding import resolve_embedder
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError
 from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
@@ -55,6 +56,11 @@ class Options:
         """Return the store for writing, for a command to which one that was made just now would be of no use."""
         self.open(read_only=True).close()
         return self.open()
+
+    def open_existing_to_embed(self) -> Memory:
+        """Return the store as `open_to_embed` does, where there is one."""
+        self.open(read_only=True).close()
+        return self.open_to_embed()
 
     def open_to_embed(self, *, read_only: bool = False) -> Memory:
         """Return the store with the embedder that the command line names, else with that of the store's vectors."""
@@ -362,7 +368,7 @@ def export_nodes(
     ctx: typer.Context,
     path: Annotated[str, typer.Argument(help="A new file; - for standard output.")],
 ) -> None:
-    """Write the namespace with its vectors and history as JSON lines."""
+    """Write the namespace, all that it holds, as JSON lines."""
     opts: Options = ctx.obj
     with opts.open(read_only=True) as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
         target = Path(folder, "export.jsonl") if path == "-" else Path(path)
@@ -379,9 +385,13 @@ def export_nodes(
 
 @app.command("import")
 def import_nodes(
-    ctx: typer.Context, path: Annotated[str, typer.Argument(help="The file to read; - for standard input.")]
+    ctx: typer.Context,
+    path: Annotated[str, typer.Argument(help="The file to read; - for standard input.")],
+    nodes_only: Annotated[
+        bool, typer.Option("--nodes-only", help="Leave out sessions, the promotion log and threads.")
+    ] = False,
 ) -> None:
-    """Store the nodes of an export; a node that is there already is replaced."""
+    """Take in an export; a node that is there already is replaced."""
     opts: Options = ctx.obj
     with opts.open() as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
         origin = Path(path)
@@ -390,8 +400,34 @@ def import_nodes(
             with origin.open("wb") as lines:
                 shutil.copyfileobj(sys.stdin.buffer, lines)
         with output.progress_bar("Reading", size=True) as advance:
-            count = memory.import_(origin, progress=advance)
+            count = memory.import_(origin, history=not nodes_only, progress=advance)
     _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
+
+
+@app.command("copy")
+def copy_command(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// URL.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The same; it is made if it is new.")],
+    only: Annotated[list[str] | None, typer.Option(help="Only this namespace; may be repeated.")] = None,
+) -> None:
+    """Copy a store, all that it holds, to another file or server, and compare the two.
+
+    A copy that was interrupted goes on when the command is given again. The exit code is 3 where the two differ.
+    """
+    opts: Options = ctx.obj
+    with output.progress_bar("Copying") as advance:
+        copies = copy_store(source, target, namespaces=only, progress=advance)
+    if opts.json:
+        for each in copies:
+            output.print_json(asdict(each))
+        return
+    if not copies:
+        print("There is nothing to copy: the store has no namespace yet.")
+    for each in copies:
+        counted = ", ".join(f"{kind} {count:,}" for kind, count in each.counts.items()) or "nothing in it"
+        chained = "" if each.log_kept else "; its log is chained anew"
+        print(output.printable(f"{each.namespace}: {counted}: the same on both sides{chained}."))
 
 
 @app.command()
@@ -404,7 +440,8 @@ def reembed(
     opts: Options = ctx.obj
     if pending == (to is not None):
         raise InvalidInputError("reembed takes --to with an embedder, or --pending: one of the two.")
-    with opts.open_to_embed() if pending else opts.open() as memory, output.progress_bar("Embedding") as advance:
+    opened = opts.open_existing_to_embed() if pending else opts.open_existing()
+    with opened as memory, output.progress_bar("Embedding") as advance:
         count = memory.embed_pending(progress=advance) if pending else memory.reembed(to, progress=advance)
     _done(opts, f"{output.plural(count, 'node')} embedded.", embedded=count)
 
@@ -413,7 +450,7 @@ def reembed(
 def compact(ctx: typer.Context) -> None:
     """Give the space of deleted nodes back to the disk."""
     opts: Options = ctx.obj
-    with opts.open() as memory:
+    with opts.open_existing() as memory:
         before = memory.stats().file_bytes
         memory.compact()
         after = memory.stats().file_bytes
@@ -434,7 +471,7 @@ def delete(
     condition = _filter(where)
     if where is not None and not condition:
         raise InvalidInputError("An empty filter would delete every node; say which ones.")
-    with opts.open() as memory:
+    with opts.open_existing() as memory:
         count = len(memory.get(ids)) if ids else memory.count(where=condition, include_archived=True)
         if count and not yes:
             if not sys.stdin.isatty():

@@ -32,7 +32,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "check": ("rlm-memory check && echo sound",),
     "backup": ("rlm-memory backup copy.db",),
     "export": ("rlm-memory export nodes.jsonl", "rlm-memory export - | gzip > nodes.jsonl.gz"),
-    "import": ("rlm-memory --db other.db import nodes.jsonl", "gunzip -c nodes.jsonl.gz | rlm-memory import -"),
+    "import": (
+        "rlm-memory --db other.db import nodes.jsonl",
+        "gunzip -c nodes.jsonl.gz | rlm-memory import - --nodes-only",
+    ),
+    "copy": ("rlm-memory copy memory.db copied.db", "rlm-memory copy memory.db copied.db --only default --json"),
     "reembed": ("rlm-memory reembed --pending", "rlm-memory reembed --to wordllama"),
     "compact": ("rlm-memory compact",),
     "delete": ("rlm-memory delete ID", """rlm-memory delete --where '{"source": "old.md"}' --yes"""),

@@ -10,13 +10,13 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, StoreError
 from rlm_memory.interchange.intake import Intake
-from rlm_memory.interchange.lines import NAMES, Moved, line_of, unnumbered
+from rlm_memory.interchange.lines import NAMES, Moved, SweepPart, line_of, unnumbered
 from rlm_memory.interchange.stream import COPY_NOTES, parts_of
 from rlm_memory.ports import Engine, Progress
 from rlm_memory.records import LogEntry
@@ -50,7 +50,9 @@ class Digest:
         self.chain = hashlib.sha256()
 
     def add(self, part: Moved, line: bytes) -> None:
-        """Take in a part and the line that it makes."""
+        """Take in a part and the line that it makes; when a namespace was swept is its store's own affair."""
+        if isinstance(part, SweepPart):
+            return
         kind = NAMES.get(type(part), "log")
         if isinstance(part, LogEntry):  # what holds wherever it is moved
             self.chain.update(line)
@@ -67,13 +69,16 @@ class Digest:
         return {kind: hashed.hexdigest() for kind, hashed in self._hashed.items()}
 
 
-def copy(source: Engine, target: Engine, *, namespace: str, now_ms: int, progress: Progress | None) -> NamespaceCopy:
-    """Copy the namespace that both engines have open, or go on with that, and compare both sides at the end.
+def copy(
+    source: Engine, target: Engine, *, origin: str, namespace: str, now_ms: int, progress: Progress | None
+) -> NamespaceCopy:
+    """Copy the namespace of one engine into that of another, or go on with that, and compare both sides at the end.
 
     Args:
         source: Read in one state, however long it takes.
         target: A namespace with nothing in it, one in which a copy of the same source was begun, or a finished copy.
-        namespace: Its name.
+        origin: The name of the source's namespace.
+        namespace: The name of the target's.
         now_ms: The time, in milliseconds.
         progress: Called with (done, total) parts, those of the comparison counted too.
 
@@ -90,22 +95,30 @@ def copy(source: Engine, target: Engine, *, namespace: str, now_ms: int, progres
         holds = target.parts.count()
         done = 0
         if holds and begun is None:  # a copy that was killed when all was done, perhaps
-            for done, part in enumerate(parts_of(source), start=1):
-                ours.add(part, line_of(part))
-                _tell(tell, done, total)
+            done = _digest(source, ours, 0, total, tell)
         else:
             _adopt(source, target)
-            done = _write(source, target, namespace, now_ms, begun, ours, lambda done: _tell(tell, done, total))
+            intake = Intake(target, namespace=namespace, origin=origin, now_ms=now_ms, note_new=None, begun=True)
+            with closing(parts_of(source)) as parts:
+                done = _write(parts, source, target, intake, begun, ours, lambda done: _tell(tell, done, total))
         theirs = Digest()
         with target.reading():
-            for number, part in enumerate(parts_of(target), start=done + 1):
-                theirs.add(part, line_of(part))
-                _tell(tell, number, total)
+            _digest(target, theirs, done, total, tell)
         _compare(target, namespace, ours, theirs, new=begun is not None or not holds)
         if _noted(target) is not None:
             target.key_values.delete(COPY_NOTES, [_NOTE])
         tell(total, total)
     return NamespaceCopy(namespace, ours.counts, ours.hashes, ours.chain.digest() == theirs.chain.digest())
+
+
+def _digest(engine: Engine, digest: Digest, done: int, total: int, tell: Progress) -> int:
+    """Take in all that an engine's namespace holds; return how many parts are done then."""
+    with closing(parts_of(engine)) as parts:
+        for part in parts:
+            digest.add(part, line_of(part))
+            done += 1
+            _tell(tell, done, total)
+    return done
 
 
 def _tell(tell: Progress, done: int, total: int) -> None:
@@ -122,11 +135,12 @@ def _adopt(source: Engine, target: Engine) -> None:
     ours, theirs = source.identity(), target.identity()
     if ours.dimensions is None:
         return
-    # int8 and bit lose something, and float32 after them loses nothing more
-    if theirs.embedding_storage not in ("float32", ours.embedding_storage):
+    # What int8 and bit mean is an engine's own. Rounded once more in the same way, or not at all, nothing is lost.
+    same_form = type(source) is type(target) and theirs.embedding_storage == ours.embedding_storage
+    if theirs.embedding_storage != "float32" and not same_form:
         raise EmbeddingMismatchError(
-            f"{target.location} keeps vectors as {theirs.embedding_storage}, {source.location} as "
-            f"{ours.embedding_storage}, which would be rounded; copy to a store that is new."
+            f"{target.location} keeps vectors as {theirs.embedding_storage}, to which those of {source.location} "
+            "would be rounded; copy to a store that is new."
         )
     if theirs.dimensions is None:
         target.adopt(model=ours.model, dimensions=ours.dimensions)
@@ -138,10 +152,10 @@ def _adopt(source: Engine, target: Engine) -> None:
 
 
 def _write(
+    parts: Iterator[Moved],
     source: Engine,
     target: Engine,
-    namespace: str,
-    now_ms: int,
+    intake: Intake,
     begun: dict[str, Any] | None,
     ours: Digest,
     tell: Any,
@@ -151,8 +165,6 @@ def _write(
     done = 0
     if begun is None:
         _note(target, None, done, hashed)
-    intake = Intake(target, namespace=namespace, origin=namespace, now_ms=now_ms, note_new=None, begun=True)
-    parts = parts_of(source)
     for part in itertools.islice(parts, 0 if begun is None else begun["parts"]):
         line = line_of(part)
         ours.add(part, line)
@@ -200,8 +212,7 @@ def _note_of(done: int, hashed: Any) -> dict[str, Any]:
 
 def _note(target: Engine, before: dict[str, Any] | None, done: int, hashed: Any) -> None:
     """Note how far the copy is, if nobody else has gone on with it."""
-    with ExitStack() as stack:
-        stack.enter_context(target.transaction())
+    with target.transaction():
         if _noted(target) != before or (before is None and target.parts.count()):
             raise InvalidInputError(f"Somebody else is writing to {target.location}; copy to a store that is new.")
         target.key_values.put(COPY_NOTES, {_NOTE: json.dumps(_note_of(done, hashed))})

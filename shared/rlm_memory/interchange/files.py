@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from os import PathLike
 from typing import IO, Any, Final
 
@@ -45,7 +46,7 @@ def write(engine: Engine, path: str | PathLike[str], *, namespace: str, progress
 
 
 def _write(engine: Engine, file: IO[bytes], namespace: str, progress: Progress | None) -> int:
-    with engine.reading():
+    with engine.reading(), closing(parts_of(engine)) as parts:
         identity = engine.identity()
         header = {
             "format": FORMAT, "version": VERSION, "namespace": namespace, "model": identity.model,
@@ -60,7 +61,7 @@ def _write(engine: Engine, file: IO[bytes], namespace: str, progress: Progress |
             file.write(line)
 
         put(encoded(header))
-        for done, part in enumerate(parts_of(engine), start=1):
+        for done, part in enumerate(parts, start=1):
             put(line_of(part))
             nodes += isinstance(part, NodePart)
             if progress is not None and done % _TOLD == 0:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from typing import Final
 
 from rlm_memory.interchange.lines import Moved, NodePart, SweepPart
@@ -20,6 +21,7 @@ from rlm_memory.parts import (
     WritePart,
 )
 from rlm_memory.ports import Engine, Scope
+from rlm_memory.scoring import unit
 
 COPY_NOTES: Final = "rlm_memory.copy"
 """The collection in which a copy under way notes how far it is; it is no part of the namespace."""
@@ -31,8 +33,8 @@ _PARTS: Final = (
 )  # fmt: skip
 
 
-def parts_of(engine: Engine) -> Iterator[Moved]:
-    """Yield all that the namespace holds; within `reading`.
+def parts_of(engine: Engine) -> Generator[Moved, None, None]:
+    """Yield all that the namespace holds; within `reading`, and closed before that ends.
 
     The log comes first: it tells which tier each node is in. What names something comes after what it names.
     """
@@ -44,7 +46,9 @@ def parts_of(engine: Engine) -> Iterator[Moved]:
     while nodes := engine.select(Scope(), limit=_BATCH, after=last):
         ids = [node.id for node in nodes]
         for node, vector, history in zip(nodes, engine.vectors_of(ids), engine.parts.histories(ids), strict=True):
-            yield NodePart(node, vector, history.tier_since, history.faded_at)
+            # rounded for a store, its length is not 1 any more; the next store would make it so
+            one = None if vector is None else unit(vector)
+            yield NodePart(node, one, history.tier_since, history.faded_at)
         last = ids[-1]
     for key in engine.messages.keys():  # noqa: SIM118 - no dict
         offset = 0
@@ -52,8 +56,9 @@ def parts_of(engine: Engine) -> Iterator[Moved]:
             yield from messages
             offset += len(messages)
     for kind in _PARTS:
-        for part in engine.parts.read(kind):
-            if not (isinstance(part, KeyValuePart) and part.collection == COPY_NOTES):
-                yield part
+        with closing(engine.parts.read(kind)) as parts:
+            for part in parts:
+                if not (isinstance(part, KeyValuePart) and part.collection == COPY_NOTES):
+                    yield part
     if (swept := engine.ledger.last_sweep()) is not None:
         yield SweepPart(swept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -45,7 +45,7 @@ class PostgresParts:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, kind: type[P]) -> Iterator[P]:
+    def read(self, kind: type[P]) -> Generator[P, None, None]:
         with self._database.reading() as connection:
             make: Callable[..., Any] = kind
             if kind is OutcomePart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import apsw
@@ -46,7 +46,7 @@ class SQLiteParts:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, kind: type[P]) -> Iterator[P]:
+    def read(self, kind: type[P]) -> Generator[P, None, None]:
         with self._database.reading() as connection:
             number = number_of(connection, self._namespace)
             moments = Moments(connection, number)
