@@ -103,9 +103,7 @@ def _build_categorical(slots: Any, ordered: Any, _: Reader) -> Any:
 
 
 def _write_zoned(value: Any, writer: Writer) -> Parts:
-    return [writer.slot(value.asi8), writer.slot(getattr(value, "tz", None))], str(
-        np.datetime_data(value._ndarray.dtype)[0]
-    )
+    return [writer.slot(value.asi8), writer.slot(getattr(value, "tz", None))], value.unit
 
 
 def _build_zoned(slots: Any, unit: Any, _: Reader) -> Any:
