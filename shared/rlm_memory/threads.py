@@ -101,7 +101,13 @@ class Threads:
             where: A filter on their metadata, in the dialect of `Memory.search`.
             before: An id; those committed before it. Where it is gone, those with a smaller id.
             limit: At most so many.
+
+        Raises:
+            InvalidInputError: `before` is nothing that an id could be.
+            InvalidFilterError: The filter says something that has no meaning.
         """
+        if before is not None:
+            _expect_text(before)
         condition = parse_filter(where)
         holds = None if condition is None else (lambda metadata: matches(condition, Node(text="", metadata=metadata)))
         found = self._store.find(thread_id, graph, id, before=before, where=holds, limit=limit)

@@ -334,6 +334,7 @@ def test_kind_that_cannot_be_stored_is_refused(open_memory, kind):
         lambda threads, none: list(threads.list(none)),
         lambda threads, none: list(threads.list("t", none)),
         lambda threads, none: list(threads.list("t", "", none)),
+        lambda threads, none: list(threads.list(before=none)),
         lambda threads, none: threads.delete(none),
         lambda threads, none: threads.delete_runs([none]),
         lambda threads, none: threads.prune([none]),
