@@ -21,6 +21,7 @@ from rlm_memory.scoring import (
     maximal_marginal_relevance,
     normalise,
     order,
+    unit,
 )
 
 nan = math.nan
@@ -333,3 +334,17 @@ def test_diversity_agrees_with_the_formula_written_out(count: int, k: int, weigh
     chosen = maximal_marginal_relevance(relevance, vectors, k, weight)
     assert chosen == slow_marginal_relevance(relevance, vectors, k, weight)
     assert len(set(chosen)) == len(chosen)
+
+
+@given(
+    arrays.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 5), st.integers(1, 40)),
+        elements=st.floats(-1000, 1000, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3),
+    ).filter(lambda vectors: bool((np.linalg.norm(vectors, axis=1) > 0).all()))
+)
+def test_a_vector_of_length_one_stays_as_it_is(vectors: Any) -> None:
+    once = unit(vectors)
+    assert np.allclose(np.linalg.norm(once.astype(np.float64), axis=1), 1, atol=1e-6)
+    assert unit(once).tobytes() == once.tobytes()
+    assert unit(once[0]).tobytes() == once[0].tobytes()
