@@ -30,6 +30,7 @@ from rlm_memory import (
     Conversations,
     Edge,
     Embedder,
+    ForgottenAccesses,
     Hit,
     Hits,
     LogEntry,
@@ -84,6 +85,7 @@ def core() -> None:
             assert_type(entry, LogEntry)
             assert_type(entry.decision.conditions[0], Condition)
         assert_type(memory.accesses("a"), list[Access])
+        assert_type(memory.forgotten_accesses("a"), list[ForgottenAccesses])
         assert_type(memory.sessions(), list[SessionRecord])
         assert_type(memory.timeline(), list[TierCounts])
         assert_type(memory.links("a"), list[Edge])
