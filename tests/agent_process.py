@@ -75,6 +75,12 @@ def ask(path: Path) -> None:
     print(json.dumps({"interrupted for": requests}))
 
 
+def ask_and_die(path: Path) -> None:
+    """Be killed while the human has not answered: nothing is closed, nothing tidied up."""
+    ask(path)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def approve(path: Path) -> list[Any]:
     result = agent(path).invoke(Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
     return [message.content for message in result["messages"]]
@@ -141,6 +147,7 @@ def opened_at_once(path: Path) -> None:
 
 RUNS = {
     "ask": ask,
+    "ask-and-die": ask_and_die,
     "parallel": lambda path: parallel(path, kill=True),
     "first-node": first_node,
     "open": opened_at_once,

@@ -52,6 +52,12 @@ def test_agent_waits_for_a_human_in_one_process_and_goes_on_in_another(store_pat
     assert notes(store_path) == ["sent"]
 
 
+def test_agent_that_was_killed_while_it_waited_for_a_human_goes_on_in_another_process(store_path: Path) -> None:
+    run("ask-and-die", store_path, dies=True)
+    assert agent_process.approve(store_path)[-1] == "done: sent to Ada"
+    assert notes(store_path) == ["sent"]
+
+
 def test_task_that_was_done_when_the_process_was_killed_is_not_run_again(store_path: Path) -> None:
     """B098"""
     run("parallel", store_path, dies=True)
