@@ -387,7 +387,7 @@ SELECT_SIZES: Final = "SELECT name, pgsize FROM dbstat WHERE aggregate = TRUE"
 
 # -- threads of checkpoints -----------------------------------------------------------------------------------------
 
-# As a join, SQLite looks at the bound values when it plans, and plans again for each call: 10 us in place of 2.5.
+# Measured as a join of both tables, with bound values: 10 us in place of 2.5.
 SELECT_THREAD: Final = (
     "SELECT thread, era FROM threads WHERE namespace = (SELECT number FROM namespaces WHERE name = ?3) "
     "AND kind = ?1 AND id = ?2"
