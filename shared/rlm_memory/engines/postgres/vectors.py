@@ -46,8 +46,8 @@ INDEXED_FROM: Final = 5_000
 
 _INDEX: Final = "rlm_node_vectors_nearest"
 
-_BREADTH: Final = 100
-"""At least so many candidates a search by the index keeps (ef_search)."""
+_BREADTH: Final = 64
+"""At least so many candidates a search by the index keeps (ef_search), and twice as many as it is to find."""
 
 _RESCORED: Final = 8
 """Of an index of signs, so many times as many are compared whole as are asked for."""
@@ -181,7 +181,7 @@ def nearest(
     if by_index and not (eligible is not None and eligible.few):
         within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
         values = (namespace, *(eligible.values if eligible is not None else ()), asked)
-        looked_at, bound = n, (*values, n)
+        looked_at, bound = 2 * n, (*values, n)
         columns = "v.node, v.embedding" if storage == "bit" else "v.node"
         distance = form.distance("v.embedding")
         select = statements.SELECT_NEAREST.format(columns=columns, eligible=within, distance=distance)
