@@ -54,3 +54,28 @@ def test_what_needs_no_text_reads_no_text(connection: apsw.Connection, name: str
 def test_the_log_of_a_node_is_found_by_its_node(connection: apsw.Connection) -> None:
     assert any("promotion_log_by_node" in step for step in plan(connection, statements.SELECT_LOG_OF_NODE))
     assert not any("SCAN" in step for step in plan(connection, statements.SELECT_LOG))
+
+
+def test_a_sweep_walks_over_what_has_changed_or_become_due(connection: apsw.Connection) -> None:
+    since = plan(connection, statements.SELECT_PROVED_SINCE)
+    assert since[0].startswith("SEARCH w USING INTEGER PRIMARY KEY"), since
+    assert not any(step.startswith("SCAN") for step in since), since
+    assert any(
+        "nodes_to_archive (namespace=? AND <expr><?)" in step for step in plan(connection, statements.SELECT_UNUSED)
+    )
+    assert any("sessions_open" in step for step in plan(connection, statements.SELECT_IDLE_SESSIONS))
+
+
+def test_forgetting_walks_over_what_it_forgets(connection: apsw.Connection) -> None:
+    [found] = plan(connection, statements.SELECT_SESSION_TO_FORGET)
+    assert "sessions_kept (namespace=? AND last_active<?)" in found
+    [found] = plan(connection, statements.SELECT_ACCESSES_TO_FORGET)
+    assert "accesses_by_session (session=?" in found
+    for statement in (statements.SUM_FORGOTTEN, statements.FORGET_ACCESSES):
+        steps = plan(connection, statement)
+        assert any("accesses USING INTEGER PRIMARY KEY (rowid=?)" in step for step in steps), steps
+
+
+def test_an_outcome_looks_at_its_session_alone(connection: apsw.Connection) -> None:
+    steps = plan(connection, statements.SELECT_TO_JUDGE)
+    assert not [step for step in steps if step.startswith("SCAN") and "used" not in step and "json_each" not in step]
