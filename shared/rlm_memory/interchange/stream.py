@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Final
+
+import numpy as np
 
 from rlm_memory.interchange.lines import Moved, NodePart, SweepPart
 from rlm_memory.parts import (
@@ -20,7 +22,7 @@ from rlm_memory.parts import (
     UsePart,
     WritePart,
 )
-from rlm_memory.ports import Engine, Scope
+from rlm_memory.ports import Engine, Scope, Vector
 from rlm_memory.scoring import unit
 
 COPY_NOTES: Final = "rlm_memory.copy"
@@ -45,10 +47,9 @@ def parts_of(engine: Engine) -> Generator[Moved, None, None]:
     last: str | None = None
     while nodes := engine.select(Scope(), limit=_BATCH, after=last):
         ids = [node.id for node in nodes]
-        for node, vector, history in zip(nodes, engine.vectors_of(ids), engine.parts.histories(ids), strict=True):
-            # rounded for a store, its length is not 1 any more; the next store would make it so
-            one = None if vector is None else unit(vector)
-            yield NodePart(node, one, history.tier_since, history.faded_at)
+        vectors = _of_length_one(engine.vectors_of(ids))
+        for node, vector, history in zip(nodes, vectors, engine.parts.histories(ids), strict=True):
+            yield NodePart(node, vector, history.tier_since, history.faded_at)
         last = ids[-1]
     for key in engine.messages.keys():  # noqa: SIM118 - no dict
         offset = 0
@@ -62,3 +63,10 @@ def parts_of(engine: Engine) -> Generator[Moved, None, None]:
                     yield part
     if (swept := engine.ledger.last_sweep()) is not None:
         yield SweepPart(swept)
+
+
+def _of_length_one(vectors: Sequence[Vector | None]) -> list[Vector | None]:
+    """Return the vectors as the next store will make them: rounded for this one, their length is not 1 any more."""
+    there = [vector for vector in vectors if vector is not None]
+    rows = iter(unit(np.stack(there)) if there else ())
+    return [None if vector is None else next(rows) for vector in vectors]
