@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import copy
+import hashlib
 import json
 import re
 from array import array
@@ -30,6 +31,7 @@ from rlm_memory.checkpoints.container import pack, unpack
 from rlm_memory.checkpoints.heap import Heap
 from rlm_memory.errors import CheckpointError, InvalidFilterError
 from rlm_memory.filters import Operator, matches, parse_filter
+from rlm_memory.records import Encoded, ThreadCheckpoint, ThreadWrite
 from support import WordEmbedder
 
 T = TypeVar("T")
@@ -183,7 +185,8 @@ def told(line: bytes) -> Any:
 
 FIELDS = ["text", "id", "type", "subtype", "tier", "provenance", "confidence", "metadata", "created_at", "updated_at",
           "last_accessed", "access_count", "pinned", "vector", "message", "namespace", "format", "version", "model",
-          "dimensions"]  # fmt: skip
+          "dimensions", "log", "edge", "session", "access", "use", "outcome", "key_value", "thread", "chunk",
+          "checkpoint", "write", "sweep", "end", "tier_since", "faded_at"]  # fmt: skip
 
 
 class Imports:
@@ -198,8 +201,20 @@ class Imports:
             memory.add("pending", compute_embedding=False, ids=["pending"])
             memory.conversations.append("chat", [{"said": "hello"}, "bye"])
             memory.promote("cat", "longterm", reason="good")
+            memory.pin("dog")
+            with memory.session("run") as session:
+                session.record_access(["cat", "dog"], run_id="r")
+                session.outcome(True, run_id="r")
+            memory.lifecycle.settle()
+            memory.key_values("kept").put({"key": {"deep": [1, None]}})
+            threads = memory.threads("graph")
+            large = Encoded("bytes", bytes(number * number % 251 for number in range(9_000)))
+            threads.put(
+                ThreadCheckpoint(thread_id="t", id="1", head=Encoded("bytes", b"h"), values={"a": large, "b": large})
+            )
+            threads.put_writes("t", "", "1", [ThreadWrite(task_id="w", place=0, channel="a", value=large)])
             memory.export(folder / "seed.jsonl")
-        self.seed = (folder / "seed.jsonl").read_bytes().splitlines()
+        self.seed = (folder / "seed.jsonl").read_bytes().splitlines()[:-1]
         self._open()
 
     def _open(self) -> None:
@@ -245,6 +260,8 @@ class Imports:
         lines = list(self.seed)
         for _ in range(dice.whole(0, 3)):
             lines = self._changed(dice, lines)
+        if dice.whole(0, 7):  # an end that fits, or nothing would be looked at but that
+            lines = sealed(lines)
         self.check(b"\n".join(lines) + pick(dice, [b"\n", b""]))
 
     def _changed(self, dice: Dice, lines: list[bytes]) -> list[bytes]:
@@ -272,10 +289,20 @@ class Imports:
                     return lines
                 if not isinstance(told, dict):
                     return lines
-                inner = told.get("message") if dice.whole(0, 1) and isinstance(told.get("message"), dict) else told
+                inner = told
+                if dice.whole(0, 3) and len(told) == 1 and isinstance(*told.values(), dict):
+                    (inner,) = told.values()
                 name = pick(dice, [*inner]) if inner and dice.whole(0, 2) else pick(dice, FIELDS)
                 inner[name] = pick(dice, LINE_VALUES) if dice.whole(0, 1) else json_value(dice)
                 return [*lines[:place], json.dumps(told).encode(), *lines[place + 1 :]]
+
+
+def sealed(lines: list[bytes]) -> list[bytes]:
+    """Return the lines of an export with the end that belongs to them."""
+    content = b"".join(line + b"\n" for line in lines)
+    # a line that was changed may have become several
+    end = {"lines": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
+    return [*lines, json.dumps({"end": end}).encode()]
 
 
 LINE_VALUES: list[Any] = [
