@@ -214,6 +214,24 @@ def test_a_source_that_changes_between_two_attempts_is_told(
         copy_store(source, target)
 
 
+def test_what_somebody_else_writes_into_a_copy_under_way_is_found(way: tuple[str, str], opened: Opened) -> None:
+    source, target = way
+    with opened(source) as old:
+        old.add([f"text {number}" for number in range(1200)])
+
+    def intrude(done: int, total: int) -> None:
+        if done == 500:
+            opened(target).conversations.append("chat", ["intruder"])
+
+    with pytest.raises(StoreError, match=r"is not what was copied \(message: 0 there, 1 here\)"):
+        copy_store(source, target, progress=intrude)
+    with pytest.raises(StoreError, match="is not what was copied"):
+        copy_store(source, target)
+    opened(target).conversations.clear()
+    [copied] = copy_store(source, target)
+    assert copied.counts == {"node": 1200}
+
+
 def test_a_copy_into_itself_or_of_what_is_not_there_is_refused(tmp_path: Path, opened: Opened) -> None:
     with pytest.raises(StoreError):
         copy_store(tmp_path / "nowhere.db", tmp_path / "to.db")
