@@ -489,8 +489,8 @@ class PostgresEngine:
         if os.path.exists(path):
             raise InvalidInputError(f"{os.fspath(path)} exists already; choose another path for the backup.")
         raise StoreError(
-            f"{self.location}: a server is not backed up into a file by this program. Use pg_dump or pg_basebackup, or "
-            "export() for the nodes and conversations of this namespace."
+            f"{self.location}: a server is not backed up into a file by this program. Use pg_dump or pg_basebackup; "
+            "or copy the store into a file with: rlm-memory copy URL FILE"
         )
 
     def compact(self) -> None:
