@@ -370,3 +370,13 @@ def test_no_file_stays_beside_the_store_after_closing(tmp_path):
         memory.add("text")
         other.search("text", session="s")
     assert os.listdir(tmp_path) == ["memory.db"]
+
+
+def test_check_takes_what_others_have_written_since_the_last_one_for_no_damage(tmp_path):
+    with (
+        Memory.open(tmp_path / "memory.db", embedder=None) as writing,
+        Memory.open(tmp_path / "memory.db", embedder=None) as checking,
+    ):
+        for number in range(20):  # the words of the first 16 writes are then merged into one part of the index
+            writing.add(f"text {number}")
+            assert list(checking.check()) == []

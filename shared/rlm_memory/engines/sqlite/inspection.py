@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Final
@@ -95,6 +96,10 @@ def find_problems(connection: apsw.Connection) -> Iterator[Problem]:
 
 
 def _problems(connection: apsw.Connection) -> Iterator[Problem]:
+    with contextlib.suppress(apsw.CorruptError, apsw.SQLError):  # of which the next statement tells
+        # integrity_check does not ask FTS5 whether others have written since this connection last read its index, and
+        # took theirs for damage; any cursor asks.
+        row_of(connection, "SELECT count(*) FROM (SELECT 1 FROM nodes_fts LIMIT 1)")
     broken = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
     yield from (Problem("file", what) for what in broken)
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
