@@ -146,6 +146,20 @@ def test_a_run_that_waits_for_its_outcome_is_not_forgotten_and_one_that_has_it_c
     assert filled.session("s1").outcome(False, run_id="unknown") == 0
 
 
+def test_a_run_that_was_passed_over_is_forgotten_when_its_session_is_judged(
+    filled: Memory, clock: SettableClock
+) -> None:
+    with filled.session("s1") as session:
+        session.record_access("ada", run_id="waits")
+    clock.advance(days=100)
+    filled.sweep()
+    assert len(filled.accesses("ada")) == 1
+    assert filled.session("s1").outcome(True) == 1
+    filled.sweep()
+    assert filled.accesses("ada") == []
+    assert [forgotten.accesses for forgotten in filled.forgotten_accesses("ada")] == [1]
+
+
 def test_deleting_a_node_deletes_the_sums_of_its_accesses(filled: Memory, clock: SettableClock) -> None:
     climb(filled, clock)
     clock.advance(days=500)

@@ -290,8 +290,8 @@ class PostgresLedger:
             connection.execute(statements.MARK_JUDGED, judged)
             if run_id is None:
                 connection.execute(statements.MARK_FORGOTTEN_JUDGED, judged[:3])
-            else:  # what waited for this outcome may be forgotten from now on
-                connection.execute(statements.SET_KEPT, (True, self._namespace, row[0]))
+            # Runs that waited may be forgotten from now on.
+            connection.execute(statements.SET_KEPT, (True, self._namespace, row[0]))
             connection.execute(statements.NOTE_UNWEIGHED, (self._namespace, judged[2]))
         return [id for _, id in nodes]
 

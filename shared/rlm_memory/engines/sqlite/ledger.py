@@ -271,8 +271,7 @@ class SQLiteLedger:
         connection.executemany(statements.MARK_JUDGED, [(row[0], node, run_id) for node, _ in nodes])
         if run_id is None:
             connection.executemany(statements.MARK_FORGOTTEN_JUDGED, [(row[0], node) for node, _ in nodes])
-        else:  # what waited for this outcome may be forgotten from now on
-            connection.execute(statements.SET_KEPT, (True, row[0]))
+        connection.execute(statements.SET_KEPT, (True, row[0]))  # runs that waited may be forgotten from now on
         return [id for _, id in nodes]
 
     def forget_usage(self, id: str) -> None:
