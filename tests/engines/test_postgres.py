@@ -174,6 +174,18 @@ def test_an_index_of_any_form_finds_the_nearest_and_always_k(
     assert memory.stats().embedding_storage == storage
 
 
+def test_the_planner_is_told_of_a_namespace_that_has_grown(opened: Callable[..., Memory], postgres_url: str) -> None:
+    """Or it takes 1,000 rows for the two there were, and compares each with each."""
+    memory = opened(embedder=None)
+    memory.add(["green tea", "black coffee"])
+    memory.compact()
+    memory.add([f"note {i}" for i in range(1000)], metadatas=[{"n": i} for i in range(1000)])
+    with psycopg.connect(postgres_url) as connection:
+        select = "SELECT reltuples FROM pg_class WHERE oid = ANY (%s::regclass[])"
+        counts = connection.execute(select, (["rlm_nodes", "rlm_node_fields"],)).fetchall()
+    assert all(count >= 1000 for (count,) in counts)
+
+
 def test_a_small_namespace_has_no_index_to_keep(opened: Callable[..., Memory], postgres_url: str) -> None:
     opened().add(["green tea", "black coffee"])
     assert not has_index(postgres_url)

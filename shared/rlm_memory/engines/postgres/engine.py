@@ -65,6 +65,7 @@ class PostgresEngine:
         self.parts = PostgresParts(self._database)
         self._name = namespace
         self._namespace: UUID = self._database.namespace
+        self._grown = False  # whether the namespace has several times as many nodes as the planner may know of
         self._outgrown = False  # whether the namespace has more vectors than should be without an index
         self._index_settled = False  # it is there, or cannot be built by this handle
         try:
@@ -85,9 +86,23 @@ class PostgresEngine:
     def transaction(self, *, wait: bool = True) -> Iterator[None]:
         with self._database.transaction(wait=wait):
             yield
-        if self._outgrown and not self._database.in_transaction:
+        if self._database.in_transaction:
+            return
+        if self._grown:
+            self._grown = False
+            self._count_rows()
+        if self._outgrown:
             self._outgrown = False
             self._build_index()
+
+    def _count_rows(self) -> None:
+        """Let the planner know how many rows there are: the server would find out by itself within minutes.
+
+        Meanwhile a search among 5,000 nodes, of which the planner knows of nine, takes twenty seconds.
+        """
+        with contextlib.suppress(StoreError), self._database.outside() as connection:
+            for table, _ in rows_of(connection, statements.SELECT_SIZES):
+                connection.execute(f"ANALYZE {table}".encode())
 
     def _build_index(self) -> None:
         """Build the index of the vectors; what was written is kept whether that succeeds or not."""
@@ -192,6 +207,7 @@ class PostgresEngine:
             words = self._reword(connection, rewritten, texts)
             added = (len(nodes) - len(stored), words, self._namespace)
             (count,) = row_of(connection, statements.ADD_TO_SUMS, added)
+            self._grown = self._grown or _magnitude(count) > _magnitude(count - added[0])
             if count > vectors.INDEXED_FROM and not self._index_settled:
                 self._index_settled = row_of(connection, statements.HAS_INDEX)[0]
                 self._outgrown = not self._index_settled
@@ -505,6 +521,11 @@ class PostgresEngine:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _magnitude(count: int) -> int:
+    """Return in which power of four a count lies, 0 for all so small that any plan will do."""
+    return max(count.bit_length() // 2 - 3, 0)
 
 
 def _meta(connection: Connection) -> dict[str, str]:
