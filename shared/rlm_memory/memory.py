@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -1072,7 +1073,7 @@ class Memory:
             EmbeddingMismatchError: The target has vectors of another model, length or form.
             StoreError: The two differ at the end.
         """
-        if self.location == target.location != ":memory:" and self.namespace == target.namespace:
+        if self.namespace == target.namespace and _is_same_store(self.location, target.location):
             raise InvalidInputError(f"{self.location} cannot be copied into itself; choose another store or namespace.")
         if not self.read_only:
             self.lifecycle.write_down()
@@ -1122,6 +1123,13 @@ def _reopen(settings: dict[str, Any]) -> Memory:
 
 
 _CHANGEABLE: Final = frozenset({"text", "metadata", "type", "subtype", "confidence", "provenance"})
+
+
+def _is_same_store(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)  # by a link too
+    except OSError:  # no files
+        return one == other != ":memory:"
 
 
 def _fetched(k: int) -> int:

@@ -13,9 +13,11 @@ import pytest
 from rlm_memory import Memory
 from rlm_memory.copying import copy_store
 from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, StoreError
+from rlm_memory.records import Encoded, ThreadCheckpoint
 from support import SettableClock, WordEmbedder
 from whole_namespace import answers, filled
 
+RAW = Encoded("raw", b"")
 WAYS = ["sqlite to sqlite", "sqlite to postgres", "postgres to sqlite"]
 
 
@@ -232,6 +234,27 @@ def test_what_somebody_else_writes_into_a_copy_under_way_is_found(way: tuple[str
     assert copied.counts == {"node": 1200}
 
 
+def test_two_copies_into_one_store_at_once_end_as_one(way: tuple[str, str], opened: Opened) -> None:
+    source, target = way
+    with opened(source) as old:
+        threads = old.threads("graph")
+        for number in range(600):  # each with chunks, which are there once
+            large = f"{number:06}".encode() * 3000
+            state = ThreadCheckpoint(thread_id="t", id=str(number), head=RAW, values={"c": Encoded("raw", large)})
+            threads.put(state)
+    overtaken = []
+
+    def overtake(done: int, total: int) -> None:
+        if done and not overtaken:
+            overtaken.append(done)
+            overtaken.extend(copy_store(source, target))
+
+    with pytest.raises(InvalidInputError, match="Somebody else is writing"):
+        copy_store(source, target, progress=overtake)
+    [copied] = copy_store(source, target)
+    assert overtaken[1:] == [copied]
+
+
 def test_a_copy_into_itself_or_of_what_is_not_there_is_refused(tmp_path: Path, opened: Opened) -> None:
     with pytest.raises(StoreError):
         copy_store(tmp_path / "nowhere.db", tmp_path / "to.db")
@@ -239,6 +262,9 @@ def test_a_copy_into_itself_or_of_what_is_not_there_is_refused(tmp_path: Path, o
     opened(tmp_path / "from.db").add("a")
     with pytest.raises(InvalidInputError, match="into itself"):
         copy_store(tmp_path / "from.db", tmp_path / "from.db")
+    (tmp_path / "link.db").symlink_to(tmp_path / "from.db")
+    with pytest.raises(InvalidInputError, match="into itself"):
+        copy_store(tmp_path / "from.db", tmp_path / "link.db")
     with pytest.raises(InvalidInputError, match="has no namespace 'x'; it has default"):
         copy_store(tmp_path / "from.db", tmp_path / "to.db", namespaces=["x"])
 

@@ -180,6 +180,7 @@ def _write(
     for batch in _batches(parts):
         with target.transaction():
             before = _note_of(done, hashed)
+            _expect_noted(target, before)
             for part, line in batch:
                 done += 1
                 intake.take(part, f"part {done} of {source.location}", len(line))
@@ -213,9 +214,13 @@ def _note_of(done: int, hashed: Any) -> dict[str, Any]:
 def _note(target: Engine, before: dict[str, Any] | None, done: int, hashed: Any) -> None:
     """Note how far the copy is, if nobody else has gone on with it."""
     with target.transaction():
-        if _noted(target) != before or (before is None and target.parts.count()):
-            raise InvalidInputError(f"Somebody else is writing to {target.location}; copy to a store that is new.")
+        _expect_noted(target, before)
         target.key_values.put(COPY_NOTES, {_NOTE: json.dumps(_note_of(done, hashed))})
+
+
+def _expect_noted(target: Engine, before: dict[str, Any] | None) -> None:
+    if _noted(target) != before or (before is None and target.parts.count()):
+        raise InvalidInputError(f"Somebody else is writing to {target.location}; copy to a store that is new.")
 
 
 def _compare(target: Engine, namespace: str, ours: Digest, theirs: Digest, *, new: bool) -> None:
