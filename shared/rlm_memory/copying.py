@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any, Final
 
 from rlm_memory.engines import open_engine
-from rlm_memory.errors import InvalidInputError
+from rlm_memory.errors import InvalidInputError, StoreVersionError
 from rlm_memory.interchange import NamespaceCopy
 from rlm_memory.memory import DEFAULT_TOKENIZER, Memory
 from rlm_memory.ports import Engine, Identity, Progress
@@ -40,6 +40,7 @@ def copy_store(
         EmbeddingMismatchError: The target has vectors of another model, length or form.
         StoreError: There is no store to read, or the two sides differ at the end.
     """
+    _bring_up_to_date(source)
     with _engine(source) as engine:
         identity, known = engine.identity(), engine.namespaces()
     names = known if namespaces is None else list(dict.fromkeys(namespaces))
@@ -66,6 +67,17 @@ def copy_store(
         before += size
         advance(0, 1, 0, before)
     return copies
+
+
+def _bring_up_to_date(source: str | PathLike[str]) -> None:
+    """Change an older schema, as the copying itself would when it opens the store."""
+    try:
+        with _engine(source):
+            pass
+    except StoreVersionError:
+        if not _writable(source):
+            raise
+        _opened(source, _ANY).close()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from rlm_memory import Memory
+from rlm_memory.copying import copy_store
 from rlm_memory.engines.sqlite.schema import migrations
 from rlm_memory.errors import StoreVersionError
 
@@ -81,3 +82,11 @@ def test_reading_alone_changes_no_schema(path: Path) -> None:
     with pytest.raises(StoreVersionError, match="older schema"):
         Memory.open(path, embedder=None, read_only=True)
     assert version(path) == 1
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date_before_it_is_copied(path: Path, tmp_path: Path) -> None:
+    [copied] = copy_store(path, tmp_path / "copied.db")
+    assert copied.counts["node"] == 3
+    assert copied.log_kept
+    assert version(path) == migrations()[-1][0]
+    assert version(path.with_name("memory.db.schema-1.backup")) == 1
