@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OURS = {"rlm_memory": "shared/rlm_memory", "langchain_rlm": "langchain_rlm", "llamaindex_rlm": "llamaindex_rlm"}
 SOURCES = sorted(path for folder in OURS.values() for path in (ROOT / folder).rglob("*.py"))
+if not SOURCES:
+    pytest.skip("the sources are in the checkout alone", allow_module_level=True)
 
 DOCUMENTED = frozenset({"_replace", "_asdict", "_fields", "_field_defaults", "_make"})
 """What named tuples offer to everybody, with an underscore so that it is no field."""
