@@ -52,6 +52,7 @@ def filled(memory: Memory, clock: SettableClock) -> None:
     memory.key_values("settings").put({"b": "again"})
     threads = memory.threads("graph")
     threads.put_writes("early", "", "not there yet", [_write("w", LARGE), _write("x", b"small", place=-3)])
+    threads.put_writes("t\0", "", "last", [_write("fails", b"so", place=place) for place in (-1, -2)])  # hash alike
     threads.put(_state("thread 2", "1", None, {"run_id": "r"}, big=LARGE[::-1]))
     memory.threads("other kind").put(_state("thread 2", "1", None, {}, big=LARGE))
     _checkpoint(memory, "last", "after 3")

@@ -106,7 +106,7 @@ class Wanted:
             yield
         except EmbeddingRequestError as error:
             items = [self.positions[i] for i in error.positions if i < len(self.positions)]
-            if items == list(error.positions):
+            if self.is_query or items == list(error.positions):
                 raise
             listed = ", ".join(map(str, items[:20])) + (", …" if len(items) > 20 else "")
             raise EmbeddingRequestError(f"{error} In this call they are: {listed}.", items) from error

@@ -86,3 +86,9 @@ def test_any_number_is_a_limit(memory: Memory, limit: int) -> None:
     memory.conversations.append("key", ["message"])
     assert len(memory.conversations.list("key", limit=limit)) == 1
     assert memory.conversations.list("key", offset=limit) == []
+
+
+@pytest.mark.parametrize("field", ["node.confidence", "node.access_count"])
+def test_a_number_that_no_float_holds_is_compared_like_any_other(filled: Memory, field: str) -> None:
+    assert filled.list(where={field: 10**400}) == filled.list(where={field: {"$lt": -(10**400)}}) == []
+    assert filled.count(where={field: {"$between": [-(10**400), 10**400]}}) == 5

@@ -230,7 +230,7 @@ class Chance:
         values = {
             "text": ["", "a", "AB", "b", "a\0b", "\ud800"],
             "choice": TIERS if name == "tier" else NODE_TYPES,
-            "number": [0, 1, 2, 1.0, 0.25, 2**70, -(2**70)],
+            "number": [0, 1, 2, 1.0, 0.25, 2**70, -(2**70), 10**400, -(10**400)],
             "flag": [True, False],
             "time": [self.moment(), self.moment().isoformat(), START.date(), milliseconds(self.moment()), 10**30],
         }[column.kind]

@@ -63,6 +63,17 @@ def test_failed_request_leaves_nothing_and_names_the_items_of_the_call(
         assert memory.check()
 
 
+def test_failed_question_names_no_items_of_a_call(
+    server: EmbeddingServer, embedder: OpenAIEmbedder, store_path: Path
+) -> None:
+    with Memory.open(store_path, embedder=embedder) as memory:
+        memory.add(["known"])
+        server.fail_next(Refusal(400))
+        with pytest.raises(EmbeddingRequestError) as caught:
+            memory.search("what?", k=1)
+        assert str(caught.value) == "No vectors for item 0: HTTP 400: refused on demand."
+
+
 async def test_failed_request_names_the_items_of_an_awaited_call(
     server: EmbeddingServer, embedder: OpenAIEmbedder, store_path: Path
 ) -> None:

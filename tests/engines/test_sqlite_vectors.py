@@ -109,31 +109,56 @@ def vectors_in(connection: apsw.Connection) -> dict[str, list[tuple[object, ...]
     return {name: list(connection.execute(f"SELECT * FROM node_embeddings_{name} ORDER BY 1")) for name in names}
 
 
+STORED_BY_VEC0 = {"float32": "?", "int8": "vec_int8(?)", "bit": "vec_bit(?)"}
+
+
 @pytest.mark.parametrize("storage", get_args(VectorStorage))
-def test_deleted_vectors_leave_what_vec0_would_leave(store_path: Path, tmp_path: Path, storage: VectorStorage) -> None:
-    """Whole chunks and parts of chunks; new vectors then take the slots that vec0 would give them."""
-    vectors = np.random.default_rng(1).standard_normal((100, 256))
+def test_vectors_come_and_go_as_with_vec0(store_path: Path, tmp_path: Path, storage: VectorStorage) -> None:
+    """Whole chunks and parts of chunks, where new vectors take the slots that vec0 would give them."""
+    vectors = np.random.default_rng(1).standard_normal((400, 256))
     ids = [str(i) for i in range(len(vectors))]
-    gone = [*range(3, 60), 70, 71, 99]
+    steps = [
+        ("add", [0, 1, 2]),
+        ("add", [*range(3, 100)]),
+        ("delete", [*range(3, 60), 70, 71, 98]),
+        ("add", [3, 4]),
+        ("add", [*range(200, 390)]),
+        ("delete", [*range(200, 390)]),
+        ("add", [390]),
+        ("delete", [0, 390]),
+        ("add", [*range(5, 20), 391]),
+    ]
     with Memory.open(store_path, embedder=None, embedding_storage=storage) as memory:
-        memory.add(ids, ids=ids, embeddings=vectors)
+        memory.add(["first"], ids=["first"], embeddings=vectors[-1:])
         memory.backup(tmp_path / "copy.db")
-        memory.delete([str(i) for i in gone])
-    ours, theirs = (apsw.Connection(str(path)) for path in (store_path, tmp_path / "copy.db"))
-    load_vec0(theirs)
-    keys = [vector_key("default", str(i)) for i in gone]
-    theirs.executemany("DELETE FROM node_embeddings WHERE node_id = ?", [(key,) for key in keys])
-    left = vectors_in(theirs)
-    assert vectors_in(ours) == left
-    assert len(left["rowids"]) == len(ids) - len(gone)
-    ours.close()
-    theirs.close()
-    with Memory.open(store_path, embedder=None) as memory:
-        memory.add(["new"], ids=["new"], embeddings=vectors[:1])
+        stored: dict[str, bytes] = {}
+        theirs = apsw.Connection(str(tmp_path / "copy.db"))
+        ours = apsw.Connection(str(store_path))
+        for connection in (ours, theirs):
+            load_vec0(connection)
+        for what, numbers in steps:
+            some = [ids[i] for i in numbers]
+            if what == "add":
+                memory.add(some, ids=some, embeddings=vectors[numbers])
+                stored.update(ours.execute("SELECT node_id, embedding FROM node_embeddings"))
+                insert = f"INSERT INTO node_embeddings (node_id, embedding) VALUES (?, {STORED_BY_VEC0[storage]})"
+                theirs.executemany(insert, [(key, stored[key]) for key in map(key_of, some)])
+            else:
+                memory.delete(some)
+                theirs.executemany("DELETE FROM node_embeddings WHERE node_id = ?", [(key_of(id),) for id in some])
+            assert vectors_in(ours) == vectors_in(theirs)
+        assert len(vectors_in(theirs)["rowids"]) == 58
+        ours.close()
+        theirs.close()
         assert memory.check()
-        assert {hit.id for hit in memory.search(embedding=vectors[0], k=2)} == {"0", "new"}
+        for i in (5, 99, 391):
+            assert memory.search(embedding=vectors[i], k=1)[0].id == ids[i]
         memory.clear()
         assert memory.check()
+
+
+def key_of(id: str) -> str:
+    return vector_key("default", id)
 
 
 def test_the_nearest_are_found_where_signs_tell_little() -> None:

@@ -205,13 +205,16 @@ class Intake:
                 self._values(part, part.values, name, new=new)
                 return part._replace(nodes=part.nodes + self._nodes_before if part.nodes else 0)
             case WritePart():
-                self._once(part, name, part.kind, part.thread, part.graph, part.checkpoint_id, part.task_id, part.place)
+                place = str(part.place)  # -1 and -2 have the same hash
+                self._once(part, name, part.kind, part.thread, part.graph, part.checkpoint_id, part.task_id, place)
                 self._values(part, [ValuePart("", None, part.encoding, part.depth, part.content)], name, new=new)
             case SweepPart():
                 pass
         return part
 
     def _once(self, part: Moved, name: str, *key: object) -> None:
+        # A key may be a whole chunk, its hash takes some 60 bytes. That two of a million keys have the same 64 bits comes
+        # once in 40 million files, and by nobody's will: the hash of a text is another one in each process.
         hashed = hash((type(part), *key))
         if hashed in self._seen:
             raise InvalidInputError(f"{name} says again what a line before it has said.")

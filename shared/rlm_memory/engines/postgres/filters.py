@@ -323,7 +323,7 @@ def _nearest_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _pattern(name: str, comparison: Comparison) -> tuple[_Clause, _Clause]:
