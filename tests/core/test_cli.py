@@ -8,16 +8,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
+from command_line import Cli, Result, process
 from rlm_memory import Memory
 from rlm_memory.cli import run
 
@@ -26,20 +24,6 @@ PARAGRAPHS = "The heron stands in the river.\n\nA fox crosses the frozen lake.\n
 COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "backup", "export", "import", "copy"]
 COMMANDS += ["reembed", "compact", "delete"]
 COMMANDS += ["log", "explain", "promote", "pin", "unpin", "restore", "sweep", "sessions", "checkpoints"]
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture
@@ -61,15 +45,6 @@ def notes(tmp_path: Path) -> Path:
     path = tmp_path / "notes.md"
     path.write_text(PARAGRAPHS)
     return path
-
-
-def process(*arguments: str, stdin: int = subprocess.DEVNULL, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a program of its own, with these environment variables."""
-    command = [sys.executable, "-m", "rlm_memory.cli", *arguments]
-    environment = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", **settings}
-    return subprocess.run(
-        command, stdin=stdin, capture_output=True, encoding="utf-8", env=environment, timeout=60, check=False
-    )
 
 
 # storing files

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
+from command_line import Cli, Result
 from rlm_memory.checkpoints import CheckpointStore, RLMCheckpoint, RLMSession
 from rlm_memory.cli import run
 from rlm_memory.repl import Repl
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
+from command_line import Cli, Result
 from rlm_memory import Memory
 from rlm_memory.cli import run
 from support import SettableClock
 
 STARTED = datetime.now(UTC).replace(microsecond=0) - timedelta(days=200)
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def rows(self) -> list[list[str]]:
-        return [line.split("\t") for line in self.out.splitlines()]
-
-
-Cli = Callable[..., Result]
 
 
 @pytest.fixture

@@ -213,8 +213,8 @@ class Intake:
         return part
 
     def _once(self, part: Moved, name: str, *key: object) -> None:
-        # A key may be a whole chunk, its hash takes some 60 bytes. That two of a million keys have the same 64 bits comes
-        # once in 40 million files, and by nobody's will: the hash of a text is another one in each process.
+        # A key may be a whole chunk, its hash takes some 60 bytes. Two of a million keys hash alike in one file of
+        # 40 million. Nobody can aim at it: the hash of a text is another one in each process.
         hashed = hash((type(part), *key))
         if hashed in self._seen:
             raise InvalidInputError(f"{name} says again what a line before it has said.")
