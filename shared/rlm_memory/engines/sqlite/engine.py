@@ -408,19 +408,21 @@ class SQLiteEngine:
     ) -> Positions:
         """Return the positions of the `n` nearest eligible vectors, in no order, noting the cosines it learns.
 
-        Vectors are read in the order of their estimates, `n` and then until those that are left are very likely no
-        nearer than the `k` nearest.
+        Vectors are read in the order of their estimates, `n` and then those that are not very likely farther than the
+        `k` nearest of them.
         """
         read, seen = _NOWHERE, np.empty(0, dtype=np.float32)
+        least = -np.inf
         for nominated, estimates in state.nominate(query, eligible, n):
             at = 0
-            while at < len(nominated):
-                if len(read) and _is_sure(cosines[read], seen, estimates[at], k):
-                    return _best_of(read, cosines, n)
-                step = slice(at, at + max(n, len(read) // 2))
+            while at < (likely := int(np.count_nonzero(estimates >= least))):
+                step = slice(at, min(likely, at + max(n, len(read) // 2)))
                 self._measure(connection, state, query, nominated[step], cosines)
                 read, seen = np.concatenate([read, nominated[step]]), np.concatenate([seen, estimates[step]])
+                least = _least_estimate(cosines[read], seen, k)
                 at = step.stop
+            if likely < len(nominated) // 2:  # else some of the next ones may be likely too
+                break
         return _best_of(read, cosines, n)
 
     @staticmethod
@@ -604,23 +606,22 @@ def _condition(scope: Scope) -> tuple[str, list[SQLValue]]:
     return f"n.tier IN (SELECT value FROM json_each(?)) AND {where}", [json.dumps(scope.tiers), *values]
 
 
-def _is_sure(measured: NDArray[np.float64], seen: NDArray[np.float32], estimate: float, k: int) -> bool:
-    """Tell whether a vector with this estimate is hardly one of the `k` nearest, having read others.
+def _least_estimate(measured: NDArray[np.float64], seen: NDArray[np.float32], k: int) -> float:
+    """Return the estimate below which a vector is hardly one of the `k` nearest, having read others.
 
     It would have to lie more than 4 standard deviations of the error seen above its estimate.
 
     Args:
         measured: The cosines of those that were read.
         seen: Their estimates, which cosines are proportional to.
-        estimate: That of the next vector.
         k: How many are wanted.
     """
-    squares = seen @ seen
-    if len(measured) < k or squares <= 0:  # estimates of 0 tell nothing
-        return False
-    slope = measured @ seen / squares
-    error = np.sqrt(np.mean((measured - slope * seen) ** 2))
-    return bool(slope * estimate + 4 * error < np.partition(measured, -k)[-k])
+    slope = measured @ seen / (seen @ seen or np.nan)
+    if len(measured) < k or not slope > 0:  # such estimates tell nothing
+        return -np.inf
+    errors = measured - slope * seen
+    error = np.sqrt(errors @ errors / len(errors))
+    return float((np.partition(measured, -k)[-k] - 4 * error) / slope)
 
 
 def _best_of(positions: Positions, cosines: NDArray[np.float64], n: int) -> Positions:

@@ -43,9 +43,6 @@ tell is little more than chance."""
 _MOST_NOMINATED: Final = 4000
 """But no more than so many are nominated then, unless more are wanted: reading them takes 40 ms."""
 
-_ROWS_AT_ONCE: Final = 512
-"""Rows of signs whose products are summed at once, so that they stay in a second-level cache."""
-
 _CHUNKS_AT_ONCE: Final = 1024
 """What is read of a chunk is held twice while it is copied."""
 
@@ -89,45 +86,44 @@ class SignBits:
     def nominate(self, query: Vector, positions: Positions | None, n: int) -> Iterator[Nominated]:
         """Yield many times `n` positions, those whose signs differ least from the query's, then many more.
 
-        Keeping the query in float against the stored bits (asymmetric distance, Jegou, Douze and Schmid 2011) sorts
-        them far better than the number of differences does.
+        Keeping the query finer than the stored bits (asymmetric distance, Jegou, Douze and Schmid 2011) sorts them far
+        better than the number of differing signs does.
         """
-        for survivors in self._by_differences(query, positions, max(_SURVIVORS, 10 * n)):
-            products = self._products(query, survivors)
-            yield _best(_greatest(products, max(_MOST_NOMINATED, n)), products, survivors)
+        digits = _binary_digits(query)
+        for survivors in self._by_differences(digits[:1], positions, max(_SURVIVORS, 10 * n)):
+            # The product of the signs, as +1 and -1, with the query's numbers, over the most that it can be.
+            differing = differences(self.rows[survivors], digits).astype(np.float32)
+            estimates = 1 - _PLACE_VALUES @ differing / (len(query) / 2)
+            yield _best(_greatest(estimates, max(_MOST_NOMINATED, n)), estimates, survivors)
 
-    def _by_differences(self, query: Vector, positions: Positions | None, n: int) -> Iterator[Positions]:
+    def _by_differences(self, signs: NDArray[np.uint64], positions: Positions | None, n: int) -> Iterator[Positions]:
         """Yield the positions whose signs differ least, `n` and all as near as the last; then more."""
         count = len(self.rows) if positions is None else len(positions)
         if count <= n:
             yield np.arange(count) if positions is None else positions
             return
-        signs = packed_signs(query[np.newaxis]).view(np.uint64)
-        differing = differences(self.rows if positions is None else self.rows[positions], signs)
+        (differing,) = differences(self.rows if positions is None else self.rows[positions], signs)
         up_to = np.cumsum(np.bincount(differing))
         least, most = (int(np.searchsorted(up_to, wanted)) for wanted in (n, min(_WIDER * n, count)))
-        for chosen in (differing <= least, (differing > least) & (differing <= most)):
-            found = np.flatnonzero(chosen)
+        for above, below in ((-1, least), (least, most)):
+            found = np.flatnonzero((differing > above) & (differing <= below))
             yield found if positions is None else positions[found]
 
-    def _products(self, query: Vector, positions: Positions) -> NDArray[np.float32]:
-        """Return the product of the query with the signs, as +1 and -1, at these positions."""
-        width = 8 * self.rows.shape[1]
-        padded = np.zeros(8 * width, dtype=np.float32)
-        padded[: len(query)] = query
-        # For each byte of a row, the sum of the query's components whose bit is set, for each of its 256 values.
-        table = (padded.reshape(-1, 8) @ _BITS_OF_BYTES).ravel()
-        column = 256 * np.arange(width)
-        positive = np.empty(len(positions), dtype=np.float32)
-        for start in range(0, len(positions), _ROWS_AT_ONCE):
-            packed = self.rows[positions[start : start + _ROWS_AT_ONCE]].view(np.uint8)
-            positive[start : start + _ROWS_AT_ONCE] = table.take(packed + column).sum(axis=1)
-        return np.asarray(2 * positive - padded.sum())
+
+_PLACES: Final = 8
+_PLACE_VALUES: Final[Vector] = (2.0 ** np.arange(_PLACES - 1, -1, -1) / (2**_PLACES - 1)).astype(np.float32)
 
 
-_BITS_OF_BYTES: Final[Vector] = np.unpackbits(
-    np.arange(256, dtype=np.uint8)[:, np.newaxis], axis=1, bitorder="little"
-).T.astype(np.float32)
+def _binary_digits(query: Vector) -> NDArray[np.uint64]:
+    """Return the numbers of a query in the binary digits +1 and -1, packed: shape (places, words), the signs first.
+
+    A number is rounded to the nearest odd one of -255, -253, … 255, where 255 is that which is farthest from 0. The
+    product of such a query with signs is a sum over its places, each from the number of differing bits.
+    """
+    half = 2 ** (_PLACES - 1)
+    steps = np.ceil(query * (half / np.abs(query).max())) + (half - 1)  # 0 is a negative one, as in what is stored
+    levels = np.maximum(steps, 0).astype(np.uint8)
+    return packed_signs(levels & (1 << np.arange(_PLACES - 1, -1, -1, dtype=np.uint8))[:, np.newaxis]).view(np.uint64)
 
 
 def _best(chosen: Positions, estimates: NDArray[np.float32], positions: Positions | None) -> Nominated:
