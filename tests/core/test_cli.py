@@ -21,7 +21,7 @@ from rlm_memory.cli import run
 
 PARAGRAPHS = "The heron stands in the river.\n\nA fox crosses the frozen lake.\n\nBees sleep in winter."
 
-COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "backup", "export", "import", "copy"]
+COMMANDS = ["demo", "add", "search", "list", "show", "stats", "check", "upgrade", "backup", "export", "import", "copy"]
 COMMANDS += ["reembed", "compact", "delete"]
 COMMANDS += ["log", "explain", "promote", "pin", "unpin", "restore", "sweep", "sessions", "checkpoints"]
 

@@ -18,6 +18,7 @@ import pytest
 
 from processes import environment
 from rlm_memory import Memory
+from rlm_memory.copying import copy_store
 from rlm_memory.engines import open_engine
 from rlm_memory.errors import (
     InvalidInputError,
@@ -389,9 +390,13 @@ def test_a_store_of_the_first_schema_keeps_all(new_schema: str, partitions: int)
         assert memory.check()
 
 
-def test_reading_alone_makes_no_store(new_schema: str) -> None:
-    with pytest.raises(StoreVersionError, match="read_only"):
-        Memory.open(new_schema, read_only=True)
+def test_reading_alone_makes_no_store(new_schema: str, tmp_path: Path) -> None:
+    for read in (lambda: Memory.open(new_schema, read_only=True), lambda: copy_store(new_schema, tmp_path / "to.db")):
+        with pytest.raises(StoreError, match="there is no store to read"):
+            read()
+    with psycopg.connect(new_schema) as connection:
+        assert connection.execute("SELECT to_regclass('rlm_nodes')").fetchone() == (None,)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- locations ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from rlm_memory.cli.files import read_text, store_text
 from rlm_memory.cli.passages import split_text
 from rlm_memory.copying import copy_store
 from rlm_memory.embedding import resolve_embedder
-from rlm_memory.errors import InvalidInputError, NodeNotFoundError
+from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreVersionError
 from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
@@ -54,13 +54,21 @@ class Options:
 
     def open_existing(self) -> Memory:
         """Return the store for writing, for a command to which one that was made just now would be of no use."""
-        self.open(read_only=True).close()
+        self.is_up_to_date()
         return self.open()
 
     def open_existing_to_embed(self) -> Memory:
         """Return the store as `open_to_embed` does, where there is one."""
-        self.open(read_only=True).close()
+        self.is_up_to_date()
         return self.open_to_embed()
+
+    def is_up_to_date(self) -> bool:
+        """Tell of a store that is there whether it needs not be changed to be read; a newer one cannot be either."""
+        try:
+            self.open(read_only=True).close()
+        except StoreVersionError:
+            return False
+        return True
 
     def open_to_embed(self, *, read_only: bool = False) -> Memory:
         """Return the store with the embedder that the command line names, else with that of the store's vectors."""
@@ -350,6 +358,20 @@ def check(ctx: typer.Context) -> None:
         output.print_rows(["where", "what is wrong"], [[problem.where, problem.what] for problem in report])
     if not report:
         raise typer.Exit(1)
+
+
+@app.command()
+def upgrade(ctx: typer.Context) -> None:
+    """Bring a store of an older release up to date; a copy is kept beside a file: NAME.schema-VERSION.backup.
+
+    Commands that write do so by themselves, and those that only read ask for it. Older releases cannot read it then.
+    """
+    opts: Options = ctx.obj
+    upgraded = not opts.is_up_to_date()
+    with opts.open() as memory:
+        location = memory.location
+    what = "is brought up to date" if upgraded else "is up to date already"
+    _done(opts, f"{location} {what}.", location=location, upgraded=upgraded)
 
 
 @app.command()

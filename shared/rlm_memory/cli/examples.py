@@ -30,6 +30,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "show": ("rlm-memory show ID", "rlm-memory show ID --json"),
     "stats": ("rlm-memory stats", "rlm-memory --db work.db --namespace anna stats"),
     "check": ("rlm-memory check && echo sound",),
+    "upgrade": ("rlm-memory upgrade",),
     "backup": ("rlm-memory backup copy.db",),
     "export": ("rlm-memory export nodes.jsonl", "rlm-memory export - | gzip > nodes.jsonl.gz"),
     "import": (

@@ -39,20 +39,28 @@ def migrate(database: Database, *, defaults: Mapping[str, str]) -> None:
     Processes that do this at once take turns by an advisory lock: the second finds nothing left to do.
 
     Raises:
-        StoreVersionError: The store is from a newer release.
-        StoreError: There is no schema to create tables in, no pgvector, or no right to create them.
+        StoreVersionError: The store is from a newer release, or from an older one and to be read alone.
+        StoreError: It is to be read alone, and there is none. Or there is no schema to create tables in, no pgvector,
+            or no right to create them.
     """
     steps = migrations()
     newest = steps[-1][0]
     with database.reading() as connection:
-        if _version(database, connection, newest) == newest:
+        version = _version(database, connection, newest)
+        if version == newest:
             meta = dict(rows_of(connection, statements.SELECT_META))
             if defaults.keys() <= meta.keys():
                 return
+    if database.read_only and version == 0:
+        raise StoreError(
+            f"{database.location}: there is no store to read, the database has none. "
+            "A store is made when it is first opened to write."
+        )
     if database.read_only:
         raise StoreVersionError(
-            f"{database.location} is no store yet, or has an older schema. Open it once without read_only=True, "
-            "by a role that may create tables."
+            f"{database.location} has schema version {version}, this release reads {newest}. Bring it up to date, by a "
+            f"role that may create tables, with: rlm-memory --db {database.location} upgrade; or open it without "
+            "read_only=True."
         )
     with database.outside() as connection, connection.transaction():
         connection.execute(statements.LOCK_SCHEMA)

@@ -58,7 +58,9 @@ def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) 
         )
     if database.read_only:
         raise StoreVersionError(
-            f"{database.location} has an older schema. Open it once without read_only=True to bring it up to date."
+            f"{database.location} has schema version {version}, this release reads {newest}. Bring it up to date, "
+            f"which keeps a copy of it, with: rlm-memory --db {database.location} upgrade; "
+            "or open it without read_only=True."
         )
     with database.transaction() as connection:
         version = _version(database, connection, newest)
