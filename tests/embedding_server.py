@@ -102,6 +102,8 @@ class EmbeddingServer:
         speaks_base64: False for a server that answers with lists of numbers whatever it is asked for.
         fault: Called with each request; what it returns is done instead of the right answer.
         together: Hold requests back until that many have arrived, to prove that they are in flight at once.
+        chat: Makes of the body of a `POST /v1/chat/completions` the message that is the reply; without it, there is no
+            such path.
     """
 
     def __init__(
@@ -112,9 +114,11 @@ class EmbeddingServer:
         speaks_base64: bool = True,
         fault: Callable[[Asked], Fault | None] = lambda asked: None,
         together: int = 1,
+        chat: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.dimensions = dimensions
         self.asked: list[Asked] = []
+        self.chats: list[dict[str, Any]] = []
         self.tokens = 0
         self.most_in_flight = 0
         self.connections = 0
@@ -122,6 +126,7 @@ class EmbeddingServer:
         self._count = count
         self._speaks_base64 = speaks_base64
         self._fault = fault
+        self._chat = chat
         self._faults: deque[Fault] = deque()
         self._in_flight = 0
         self._gate = threading.Barrier(together)
@@ -150,6 +155,21 @@ class EmbeddingServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+    def _reply(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        if self._chat is None:
+            return None
+        self.chats.append(body)
+        message = {"role": "assistant", "content": None, **self._chat(body)}
+        ended = "tool_calls" if "tool_calls" in message else "stop"
+        return {
+            "id": "chat",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": ended}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+        }
 
     def _answer(self, asked: Asked) -> Fault | dict[str, Any]:
         with self._lock:
@@ -232,6 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         started = time.perf_counter()
+        if self.path == "/v1/chat/completions" and (reply := self.server_state._reply(json.loads(body))) is not None:
+            self._send(200, json.dumps(reply))
+            return
         if self.path != "/v1/embeddings":
             self._send(404, json.dumps({"error": {"message": "unknown path"}}))
             return
