@@ -411,6 +411,9 @@ TAMPERINGS = {
     "the last number": "UPDATE namespaces SET last_node = last_node - 1",
     "a place": "UPDATE nodes SET place = place + 1 WHERE id = '7'",
     "a lost place": "UPDATE nodes SET place = NULL WHERE id = '7'",
+    "the owner of a vector": "DELETE FROM node_embeddings_rowids WHERE rowid = 2",
+    "a slot in use": "UPDATE node_embeddings_chunks SET validity = zeroblob(length(validity)) WHERE chunk_id = 1",
+    "the members of a chunk": "UPDATE node_embeddings_chunks SET rowids = zeroblob(length(rowids)) WHERE chunk_id = 1",
     "a vector": "UPDATE node_embeddings_vector_chunks00 SET vectors = zeroblob(length(vectors)) WHERE _rowid_ = 1",
     "a namespace": "PRAGMA foreign_keys = OFF; UPDATE nodes SET namespace = 77 WHERE id = '7'",
     "a tier": "PRAGMA ignore_check_constraints = ON; UPDATE nodes SET tier = 'nonsense' WHERE id = '7'",
@@ -432,6 +435,35 @@ def test_check_finds_what_was_tampered_with(store_path, sql, read_only):
         report = memory.check()
         assert not report
         assert all(problem.where and problem.what for problem in report)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE node_embeddings_rowids SET chunk_id = NULL",
+        "UPDATE node_embeddings_chunks SET validity = x''",
+        "UPDATE node_embeddings_chunks SET rowids = x'01'",
+        "UPDATE node_embeddings_vector_chunks00 SET vectors = x'00'",
+        "DELETE FROM node_embeddings_vector_chunks00",
+        "DELETE FROM meta WHERE key = 'vectors_in_chunk'",
+        "UPDATE meta SET value = 'many' WHERE key = 'dimensions'",
+    ],
+)
+def test_damaged_vectors_are_told_by_an_error_of_ours(store_path, sql):
+    fill(store_path)
+    connection = apsw.Connection(str(store_path))
+    connection.execute(sql)
+    connection.close()
+
+    def use() -> None:
+        with Memory.open(store_path, embedder=WordEmbedder(16)) as memory:
+            assert not memory.check()
+            memory.search("topic1 text", alpha=1)
+            memory.delete(["5"])
+            memory.add("new", ids=["new"])
+
+    with pytest.raises(StoreError):
+        use()
 
 
 def test_a_tier_that_is_none_is_damage(store_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -56,14 +57,15 @@ def checked(vectors: object, count: int, dimensions: int | None, positions: Sequ
     if not isinstance(vectors, Iterable) or isinstance(vectors, (str, bytes, Mapping)):
         raise EmbeddingRequestError(f"Expected {count} vectors, got {type(vectors).__name__}.")
     given = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else list(vectors)
-    rows = given if isinstance(given, np.ndarray) else [_row(_packed(vector)) for vector in given]
+    packed = given if isinstance(given, np.ndarray) else _packed(given)
+    rows = packed if isinstance(packed, np.ndarray) else [_row(vector) for vector in packed]
     if len(rows) != count:
         raise EmbeddingRequestError(f"Expected {count} vectors, one a text, got {len(rows)}.")
     if not count:
         return np.empty((0, dimensions or 0), np.float32)
     items = range(count) if positions is None else positions
     length = dimensions or rows[0].size
-    for item, row in zip(items, rows, strict=True):
+    for item, row in zip(items, rows[:1] if isinstance(rows, np.ndarray) else rows, strict=False):  # all are alike
         if fault := _fault_of_shape(row, length):
             raise EmbeddingRequestError(f"The vector of item {item} cannot be used: {fault}.", [item])
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -85,18 +87,16 @@ def as_matrix(answer: object) -> Vector:
         ValueError: The rows differ in length.
     """
     with np.errstate(over="ignore"):
-        rows = [_packed(row) for row in answer] if isinstance(answer, list) else answer
-        return np.asarray(rows, dtype=np.float32)
+        return np.asarray(_packed(answer) if isinstance(answer, list) else answer, dtype=np.float32)
 
 
-def _packed(row: object) -> object:
-    """Return a list of floats as an array of float32: numpy takes twice the time, to find out what is in it."""
-    if type(row) is list and row and type(row[0]) is float:
-        try:
-            return np.frombuffer(struct.pack(f"<{len(row)}f", *row), "<f4")
-        except (struct.error, OverflowError):  # numpy tells what is wrong
-            return row
-    return row
+def _packed(rows: list[Any]) -> _Array | list[Any]:
+    """Return lists of floats as a matrix of float32: numpy takes twice the time, to find out what is in them."""
+    if rows and all(type(row) is list and row and type(row[0]) is float for row in rows):
+        row_of_floats = struct.Struct(f"<{len(rows[0])}f")
+        with contextlib.suppress(struct.error, OverflowError):  # numpy tells what is wrong
+            return np.frombuffer(b"".join([row_of_floats.pack(*row) for row in rows]), "<f4").reshape(len(rows), -1)
+    return rows
 
 
 def _row(vector: object) -> _Array:

@@ -27,11 +27,10 @@ from rlm_memory.engines.sqlite.parts import SQLiteParts
 from rlm_memory.engines.sqlite.rows import node_of
 from rlm_memory.engines.sqlite.schema import migrate
 from rlm_memory.engines.sqlite.threads import SQLiteThreads
+from rlm_memory.engines.sqlite.vector_chunks import delete_vectors, insert_vectors
 from rlm_memory.engines.sqlite.vectors import (
     VectorFormat,
     check_layout,
-    delete_vectors,
-    insert_vectors,
     last_rowid,
     read_layout,
     read_vectors,
@@ -235,9 +234,13 @@ class SQLiteEngine:
             return {}
         layout = read_layout(connection)
         assert layout is not None  # adopt comes first
-        vectors = unit(np.stack([vector for _, vector in given]))
-        places = insert_vectors(connection, layout, [vector_key(self._namespace, id) for id, _ in given], vectors)
-        return {id: place for (id, _), place in zip(given, places, strict=True)}
+        places: dict[str, int] = {}
+        for start in range(0, len(given), _VECTORS_AT_ONCE):
+            some = given[start : start + _VECTORS_AT_ONCE]
+            vectors = unit(np.stack([vector for _, vector in some]))
+            keys = [vector_key(self._namespace, id) for id, _ in some]
+            places.update(zip((id for id, _ in some), insert_vectors(connection, layout, keys, vectors), strict=True))
+        return places
 
     def _drop_vectors(self, connection: apsw.Connection, owners: Iterable[tuple[str, int | None]]) -> None:
         dropped = [(id, place) for id, place in owners if place is not None]
@@ -653,6 +656,8 @@ def _unindex(connection: apsw.Connection, nodes: Sequence[int]) -> int:
 
 _to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BATCH: Final = 1000
+_VECTORS_AT_ONCE: Final = 64
+"""So many vectors of 1,536 floats stay in the processor's cache while they are scaled and written."""
 _PAST_ALL: Final = 2**63 - 1
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
 _NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))

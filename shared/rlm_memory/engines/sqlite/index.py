@@ -330,13 +330,22 @@ def _sketch_width(layout: VectorFormat) -> int:
 
 
 def _read_chunks(connection: apsw.Connection, layout: VectorFormat, chunks: NDArray[np.int64]) -> NDArray[np.generic]:
-    """Return the rows of the sketch for all places of these chunks, in order: shape (places, width)."""
+    """Return the rows of the sketch for all places of these chunks, in order: shape (places, width).
+
+    Raises:
+        StoreCorruptError: There is less of a chunk, or more, than there should be.
+    """
     select = statements.SELECT_SIGNS if layout.has_signs else statements.SELECT_CHUNKS
     wanted = set(chunks.tolist())
     bounds = int(chunks[0]), int(chunks[-1])
     stored = b"".join(bits for chunk, bits in connection.execute(select, bounds) if chunk in wanted)
+    width = 8 * _sketch_width(layout) if layout.has_signs else layout.width
+    if len(stored) != len(chunks) * layout.chunk * width:
+        raise StoreCorruptError(
+            "The database is damaged: vectors are missing; run rlm-memory check, and restore a backup."
+        )
     if not layout.scanned_as_signs:
         return layout.decode(stored)
-    packed = np.frombuffer(stored, dtype=np.uint8).reshape(len(chunks) * layout.chunk, -1)
+    packed = np.frombuffer(stored, dtype=np.uint8).reshape(-1, width)
     missing = -packed.shape[1] % 8
     return (np.pad(packed, ((0, 0), (0, missing))) if missing else packed).view(np.uint64)

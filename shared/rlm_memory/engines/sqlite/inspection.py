@@ -16,6 +16,7 @@ from rlm_memory.engines.sqlite.connection import row_of, rows_of
 from rlm_memory.engines.sqlite.filters import SQLValue, field_rows
 from rlm_memory.engines.sqlite.keys import length_of, text_hash, vector_key
 from rlm_memory.engines.sqlite.threads import thread_problems
+from rlm_memory.engines.sqlite.vector_chunks import packed_members
 from rlm_memory.engines.sqlite.vectors import VectorFormat, packed_signs, read_layout, read_vectors
 from rlm_memory.keywords import segment
 from rlm_memory.promotion import chain_start, first_broken
@@ -218,10 +219,16 @@ def _message_problems(connection: apsw.Connection) -> Iterator[Problem]:
 
 def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Iterator[Problem]:
     """Yield vectors without a node, nodes whose vector is elsewhere, and vectors or signs that cannot be right."""
-    stored = {
-        key: chunk * layout.chunk + offset
-        for key, chunk, offset in connection.execute("SELECT id, chunk_id, chunk_offset FROM node_embeddings_rowids")
-    }
+    stored: dict[str, int] = {}
+    rowids: dict[int, int] = {}
+    for rowid, key, chunk, offset in connection.execute(statements.SELECT_VECTOR_KEYS):
+        stored[key] = place = chunk * layout.chunk + offset
+        rowids[place] = rowid
+    for chunk, validity, members in connection.execute(statements.SELECT_ALL_MEMBERS):
+        first = chunk * layout.chunk
+        slots = np.array([rowids.get(place, 0) for place in range(first, first + layout.chunk)], dtype=np.int64)
+        if (validity, members) != packed_members(slots != 0, slots):
+            yield Problem("node_embeddings", f"chunk {chunk} names other vectors than those that lie in it")
     sound: list[tuple[str, int]] = []
     for _, namespace, id, place in connection.execute(statements.SELECT_OWNERS):
         found = stored.pop(vector_key(namespace, id), None)
@@ -239,7 +246,8 @@ def _vector_problems(connection: apsw.Connection, layout: VectorFormat) -> Itera
     for start in range(0, len(sound), _BATCH):
         batch = sound[start : start + _BATCH]
         vectors = read_vectors(connection, layout, [place for _, place in batch])
-        lengths = np.linalg.norm(vectors, axis=1)
+        with np.errstate(all="ignore"):  # what is damaged may hold any number
+            lengths = np.linalg.norm(vectors, axis=1)
         for (id, place), vector, length in zip(batch, vectors, lengths, strict=True):
             if not abs(length - 1.0) < 0.01:
                 yield Problem(f"node {id!r}", f"its vector has length {length:g}, expected 1")

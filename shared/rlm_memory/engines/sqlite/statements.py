@@ -115,6 +115,22 @@ SELECT_CHUNK_MEMBERS: Final = (
     "SELECT c.chunk_id, c.validity, c.rowids FROM json_each(?) AS wanted "
     "CROSS JOIN node_embeddings_chunks c ON c.chunk_id = wanted.value"
 )
+SELECT_ALL_MEMBERS: Final = "SELECT chunk_id, validity, rowids FROM node_embeddings_chunks"
+SELECT_VECTOR_KEYS: Final = "SELECT rowid, id, chunk_id, chunk_offset FROM node_embeddings_rowids"
+SELECT_LAST_MEMBERS: Final = (
+    "SELECT chunk_id, validity, rowids FROM node_embeddings_chunks ORDER BY chunk_id DESC LIMIT 1"
+)
+# The highest numbers ever given to a vector and to a chunk.
+SELECT_LAST_NUMBERS: Final = (
+    "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'node_embeddings_rowids'), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'node_embeddings_chunks'), 0)"
+)
+INSERT_CHUNK_MEMBERS: Final = (
+    "INSERT INTO node_embeddings_chunks (chunk_id, size, validity, rowids) VALUES (?, ?, ?, ?)"
+)
+# That table has a column `rowid` which is not its rowid.
+INSERT_CHUNK_VECTORS: Final = "INSERT INTO node_embeddings_vector_chunks00 (_rowid_, rowid, vectors) VALUES (?, ?, ?)"
+INSERT_VECTOR_KEY: Final = "INSERT INTO node_embeddings_rowids (rowid, id, chunk_id, chunk_offset) VALUES (?, ?, ?, ?)"
 UPDATE_CHUNK_MEMBERS: Final = "UPDATE node_embeddings_chunks SET validity = ?, rowids = ? WHERE chunk_id = ?"
 DELETE_CHUNKS: Final = tuple(
     f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"

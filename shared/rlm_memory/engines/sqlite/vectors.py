@@ -9,8 +9,7 @@ give the same bytes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,11 +36,7 @@ _SIGN_COSINE: Final = float(np.sqrt(2 / np.pi))
 """The mean cosine between a vector of independent normal components and its signs (2/pi is the mean of |x| squared
 over the mean of x squared)."""
 
-_COLUMN: Final[dict[VectorStorage, tuple[str, str]]] = {
-    "float32": ("FLOAT", "?"),
-    "int8": ("INT8", "vec_int8(?)"),
-    "bit": ("BIT", "vec_bit(?)"),
-}
+_COLUMN_TYPE: Final[dict[VectorStorage, str]] = {"float32": "FLOAT", "int8": "INT8", "bit": "BIT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +76,8 @@ class VectorFormat:
         columns = 8 * self.width if self.storage == "bit" else self.dimensions
         return (
             "CREATE VIRTUAL TABLE node_embeddings USING vec0("
-            f"node_id TEXT PRIMARY KEY, embedding {_COLUMN[self.storage][0]}[{columns}], chunk_size={self.chunk})"
+            f"node_id TEXT PRIMARY KEY, embedding {_COLUMN_TYPE[self.storage]}[{columns}], chunk_size={self.chunk})"
         )
-
-    @property
-    def insert(self) -> str:
-        """The statement that stores (node_id, bytes)."""
-        return f"INSERT INTO node_embeddings (node_id, embedding) VALUES (?, {_COLUMN[self.storage][1]})"
 
     def encode(self, vectors: Vector) -> NDArray[Any]:
         """Return unit vectors as they are stored, one a row."""
@@ -156,11 +146,20 @@ def _page_bytes(payload: int) -> float:
 
 
 def read_layout(connection: apsw.Connection) -> VectorFormat | None:
-    """Return the format of this file's vectors, None while it has no table for them."""
+    """Return the format of this file's vectors, None while it has no table for them.
+
+    Raises:
+        StoreCorruptError: The file has lost a part of it.
+    """
     meta = dict(rows_of(connection, statements.SELECT_META))
     if "dimensions" not in meta:
         return None
-    return VectorFormat(int(meta["dimensions"]), meta["embedding_storage"], int(meta["vectors_in_chunk"]))
+    try:
+        return VectorFormat(int(meta["dimensions"]), meta["embedding_storage"], int(meta["vectors_in_chunk"]))
+    except (KeyError, ValueError, TypeError) as error:
+        raise StoreCorruptError(
+            f"The database is damaged: {error} in the description of its vectors; restore a backup."
+        ) from error
 
 
 def read_vectors(
@@ -194,11 +193,20 @@ def read_vectors(
 
 
 def read_places(connection: apsw.Connection, layout: VectorFormat, after: int) -> list[tuple[str, int]]:
-    """Return (node_id, place) of the vectors whose vec0 rowid is above `after`, in the order of their insertion."""
+    """Return (node_id, place) of the vectors whose vec0 rowid is above `after`, in the order of their insertion.
+
+    Raises:
+        StoreCorruptError: One has no place.
+    """
     rows = connection.execute(
         "SELECT id, chunk_id, chunk_offset FROM node_embeddings_rowids WHERE rowid > ? ORDER BY rowid", (after,)
     )
-    return [(node_id, chunk * layout.chunk + offset) for node_id, chunk, offset in rows]
+    try:
+        return [(node_id, chunk * layout.chunk + offset) for node_id, chunk, offset in rows]
+    except TypeError as error:
+        raise StoreCorruptError(
+            "The database is damaged: it has lost the place of a vector; run rlm-memory check, and restore a backup."
+        ) from error
 
 
 def last_rowid(connection: apsw.Connection) -> int:
@@ -214,12 +222,12 @@ def check_layout(connection: apsw.Connection, layout: VectorFormat) -> None:
         StoreCorruptError: They differ: this release of sqlite-vec lays out its tables in another way, or the file is
             damaged.
     """
-    row = row_of(connection, "SELECT rowid, id FROM node_embeddings_rowids ORDER BY rowid DESC LIMIT 1")
-    if row is None:
+    last = last_rowid(connection)
+    if not last:
         return
-    ((node_id, place),) = read_places(connection, layout, row[0] - 1)
-    (stored,) = row_of(connection, "SELECT embedding FROM node_embeddings WHERE node_id = ?", (node_id,))
-    if not np.array_equal(layout.decode(stored), read_vectors(connection, layout, [place])):
+    ((node_id, place),) = read_places(connection, layout, last - 1)
+    row = row_of(connection, "SELECT embedding FROM node_embeddings WHERE node_id = ?", (node_id,))
+    if row is None or not np.array_equal(layout.decode(row[0]), read_vectors(connection, layout, [place])):
         raise StoreCorruptError(
             "The vectors are not where sqlite-vec 0.1 keeps them. "
             "Install sqlite-vec>=0.1.9,<0.2, and run rlm-memory check."
@@ -231,72 +239,3 @@ def packed_signs(vectors: Vector) -> NDArray[np.uint8]:
     bits = np.packbits(vectors > 0, axis=1, bitorder="little")
     missing = -bits.shape[1] % 8
     return np.pad(bits, ((0, 0), (0, missing))) if missing else bits  # np.pad takes 200 us to add nothing
-
-
-def insert_vectors(
-    connection: apsw.Connection, layout: VectorFormat, keys: Sequence[str], vectors: Vector
-) -> list[int]:
-    """Store unit vectors under these node_ids, and their signs if the format has them; return the place of each."""
-    before = last_rowid(connection)
-    stored = layout.encode(vectors)
-    connection.executemany(layout.insert, zip(keys, stored, strict=True))  # a row of an array is bytes to apsw
-    places = [place for _, place in read_places(connection, layout, before)]
-    if layout.has_signs:
-        # Of what is stored: rounding to int8 makes some components zero.
-        _put_signs(connection, layout, places, packed_signs(stored))
-    return places
-
-
-def delete_vectors(
-    connection: apsw.Connection, layout: VectorFormat, keys: Sequence[str], places: Iterable[int]
-) -> None:
-    """Delete the vectors with these node_ids, which lie at these places, and leave the tables as vec0 would.
-
-    vec0 takes 57 us for each, most of it to prepare statements anew; a chunk at once takes 5 us a vector.
-
-    Raises:
-        StoreCorruptError: What is stored of a chunk has another length.
-    """
-    offsets: dict[int, list[int]] = {}
-    for place in places:
-        chunk, offset = divmod(place, layout.chunk)
-        offsets.setdefault(chunk, []).append(offset)
-    rows = connection.execute(statements.SELECT_CHUNK_MEMBERS, (json.dumps(list(offsets)),))
-    kept: list[tuple[bytes, bytes, int]] = []
-    for chunk, validity, rowids in rows:
-        if (8 * len(validity), len(rowids)) != (layout.chunk, 8 * layout.chunk):
-            raise StoreCorruptError(f"Chunk {chunk} of the vectors is damaged; run rlm-memory check.")
-        valid = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-        numbers = np.frombuffer(rowids, "<i8").copy()
-        valid[offsets[chunk]] = 0
-        numbers[offsets[chunk]] = 0
-        if valid.any():
-            kept.append((np.packbits(valid, bitorder="little").tobytes(), numbers.tobytes(), chunk))
-    connection.executemany(statements.UPDATE_CHUNK_MEMBERS, kept)
-    zeros = bytes(layout.width)
-    for _, _, chunk in kept:
-        with connection.blob_open("main", "node_embeddings_vector_chunks00", "vectors", chunk, True) as blob:
-            for offset in offsets[chunk]:
-                blob.seek(offset * layout.width)
-                blob.write(zeros)
-    emptied = json.dumps(list(offsets.keys() - {chunk for _, _, chunk in kept}))
-    for statement in statements.DELETE_CHUNKS:
-        connection.execute(statement, (emptied,))
-    connection.execute(statements.DELETE_VECTOR_KEYS, (json.dumps(keys),))
-
-
-def _put_signs(
-    connection: apsw.Connection, layout: VectorFormat, places: Iterable[int], signs: NDArray[np.uint8]
-) -> None:
-    width = signs.shape[1]
-    changed: dict[int, bytearray] = {}
-    for place, row in zip(places, signs, strict=True):
-        chunk, offset = divmod(place, layout.chunk)
-        if (bits := changed.get(chunk)) is None:
-            stored = row_of(connection, "SELECT bits FROM vector_signs WHERE chunk = ?", (chunk,))
-            bits = changed[chunk] = bytearray(stored[0]) if stored else bytearray(layout.chunk * width)
-        bits[offset * width : (offset + 1) * width] = row.tobytes()
-    connection.executemany(
-        "INSERT INTO vector_signs (chunk, bits) VALUES (?, ?) ON CONFLICT (chunk) DO UPDATE SET bits = excluded.bits",
-        [(chunk, bytes(bits)) for chunk, bits in changed.items()],
-    )
