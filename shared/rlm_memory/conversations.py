@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.ports import Clock, Engine
 from rlm_memory.records import MESSAGE_STATUSES, Message, MessageStatus
@@ -73,11 +74,15 @@ class Conversations:
         Raises:
             InvalidInputError: One of them would not come back from JSON as it is; the conversation is as it was.
         """
-        messages = self._new(key, contents, status)
+        return self._replace(key, self._new(key, contents, status))
+
+    @repeated
+    def _replace(self, key: str, messages: builtins.list[Message]) -> builtins.list[Message]:
         with self._engine.transaction():
             self._messages.delete_all(key=key)
             return self._messages.insert(messages)
 
+    @repeated
     def archive_oldest(self, key: str, n: int) -> builtins.list[Message]:
         """Make the `n` oldest active messages archived ones, and return them."""
         with self._engine.transaction():
@@ -85,6 +90,7 @@ class Conversations:
             self._messages.set_status([message.id for message in oldest], "archived")
         return [replace(message, status="archived") for message in oldest]
 
+    @repeated
     def delete_oldest(self, key: str, n: int) -> builtins.list[Message]:
         """Delete the `n` oldest active messages, and return them."""
         with self._engine.transaction():
@@ -92,6 +98,7 @@ class Conversations:
             self._messages.delete([message.id for message in oldest])
         return oldest
 
+    @repeated
     def delete(self, key: str, id: int | None = None, *, status: MessageStatus | None = None) -> builtins.list[Message]:
         """Delete messages of a conversation and return them, the oldest first.
 

@@ -12,6 +12,7 @@ RLMError
 ├── EmbeddingMismatchError                 the store holds vectors of another model or length
 ├── StoreError                             the database
 │   ├── StoreBusyError (TimeoutError)      another process holds the write lock
+│   │   └── StoreConflictError             the server has undone a transaction for another one's sake
 │   ├── StoreUnavailableError              the server of the store cannot be reached
 │   │       (ConnectionError)
 │   ├── StoreCorruptError                  the file is damaged, or is not ours
@@ -80,6 +81,13 @@ class StoreError(RLMError):
 
 class StoreBusyError(StoreError, TimeoutError):
     """Another process held the write lock for longer than the time-out."""
+
+
+class StoreConflictError(StoreBusyError):
+    """Two transactions were in each other's way, and the server has undone this one; nothing of it is kept.
+
+    Calls that are one transaction were made again by then, and undone again.
+    """
 
 
 class StoreUnavailableError(StoreError, ConnectionError):

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Clock, Engine, Ledger, Tracked, TrackedOutcome, Vector
@@ -130,6 +131,7 @@ class Lifecycle:
         """Return nodes as they are in the store, without writing down first what is queued."""
         return self._engine.get(ids)
 
+    @repeated
     def settle(self, *, wait: bool = True) -> None:
         """Write down what is queued, here or in other processes, and move what was used again within its session.
 
@@ -222,6 +224,7 @@ class Lifecycle:
         """Return what stays of the accesses of a node that are forgotten one by one."""
         return self._ledger.forgotten_accesses(id)
 
+    @repeated
     def judge(self, session_id: str, success: bool, *, run_id: str | None, ids: Sequence[str] | None) -> int:
         """Attach an outcome to what a session, or a run in it, has used; return to how many nodes."""
         if self._read_only:
@@ -229,6 +232,7 @@ class Lifecycle:
         self.settle()
         return len(self._ledger.judge(session_id, success, milliseconds(self._now()), run_id=run_id, ids=ids))
 
+    @repeated
     def end_session(self, session_id: str) -> list[PromotionDecision]:
         """Note the end of a session and decide what of it goes to longterm; return every decision."""
         if self._read_only:
@@ -297,6 +301,7 @@ class Lifecycle:
             self._ledger.note_sweep(milliseconds(at), rules)
         return decisions
 
+    @repeated
     def _forget(self, at: datetime, *, wait: bool = True) -> bool:
         """Forget some of the accesses that are older than the policy keeps; return whether there may be more."""
         if self._policy.keep_accesses_days is None:
@@ -312,6 +317,7 @@ class Lifecycle:
 
     # -- by hand ------------------------------------------------------------------------------------------------
 
+    @repeated
     def promote(self, id: str, to_tier: Tier, *, reason: str) -> PromotionDecision:
         """Move a node to any tier. Moved down, its history starts anew for the rules: they must not undo it at once."""
         if to_tier not in TIERS:
@@ -328,6 +334,7 @@ class Lifecycle:
         self._carry_out(decision, log_refusal=True)
         return decision
 
+    @repeated
     def restore(self, id: str, *, reason: str) -> PromotionDecision:
         """Bring a node back from the archive to longterm."""
         checked_reason(reason)
@@ -338,6 +345,7 @@ class Lifecycle:
                 raise InvalidInputError(f"Node {id!r} is in {node.tier}, not in the archive; nothing to restore.")
             return self._move(node, "longterm", "restore", reason)
 
+    @repeated
     def pin(self, id: str, *, pinned: bool, reason: str) -> PromotionDecision:
         """Exempt a node from archiving, or no longer."""
         checked_reason(reason)
@@ -384,6 +392,7 @@ class Lifecycle:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
+    @repeated
     def explain(self, id: str) -> PromotionDecision:
         """Return the conditions of a node's next move by a rule, and which of them hold."""
         self._catch_up_with_all()
@@ -391,6 +400,7 @@ class Lifecycle:
             node = self._one(id)
             return explain(node, self._ledger.usage([id])[id], self._policy, now=self._now())
 
+    @repeated
     def candidates(self) -> list[PromotionDecision]:
         """Return an explanation for each node that lacks one condition to rise to session or longterm."""
         self._catch_up_with_all()
@@ -417,6 +427,7 @@ class Lifecycle:
             yield from page
             after = page[-1].sequence
 
+    @repeated
     def timeline(self) -> list[TierCounts]:
         """Return how the nodes that are there today were spread over the tiers, at each moment that changed it."""
         self._catch_up_with_all()
@@ -448,6 +459,7 @@ class Lifecycle:
 
     # -- what is offered, and done only when asked ----------------------------------------------------------------
 
+    @repeated
     def decay(self, now: datetime | None) -> int:
         """Let the confidence of unused nodes fade; return of how many."""
         at = milliseconds(self._now(now))
@@ -461,6 +473,7 @@ class Lifecycle:
             self._ledger.set_confidences(faded, faded_at_ms=at)
         return len(faded)
 
+    @repeated
     def learn(self) -> int:
         """Let outcomes change the confidence of the nodes they were attached to, each once; return how many did."""
         self.write_down()
@@ -473,6 +486,7 @@ class Lifecycle:
             self._ledger.mark_learned([outcome for outcome, _, _ in outcomes])
         return len(outcomes)
 
+    @repeated
     def consolidate(self, nodes: Sequence[Node]) -> Mapping[str, list[str]]:
         """Link near-duplicates to the best of them and archive the others; return the others by the best.
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 import numpy as np
 
 from rlm_memory import interchange
+from rlm_memory.conflicts import repeated
 from rlm_memory.conversations import Conversations
 from rlm_memory.embedding import OpenAIEmbedder, checked, embedder_model, resolve_embedder
 from rlm_memory.engines import open_engine
@@ -402,10 +403,14 @@ class Memory:
             for i in missing:
                 vectors[i] = found[nodes[i].text]
         if last:
-            with self._engine.transaction():
-                self._adopt([vector for i in last if (vector := vectors[i]) is not None], model)
-                self._put([(nodes[i], vectors[i]) for i in last])
+            self._add([(nodes[i], vectors[i]) for i in last], model)
         return [node.id for node in nodes]
+
+    @repeated
+    def _add(self, nodes: Sequence[tuple[Node, Vector | None]], model: str) -> None:
+        with self._engine.transaction():
+            self._adopt([vector for _, vector in nodes if vector is not None], model)
+            self._put(nodes)
 
     def _put(self, nodes: Sequence[tuple[Node, Vector | None]]) -> None:
         new = self._engine.put([node for node, _ in nodes], [vector for _, vector in nodes], milliseconds(self.clock()))
@@ -515,13 +520,16 @@ class Memory:
             full = [node for node in nodes if node.text.strip()]
             if full:
                 found = yield from self._embedding({node.text: i for i, node in enumerate(full)}, None)
-                vectors = np.stack([found[node.text] for node in full])
-                with self._engine.transaction():
-                    self._adopt(list(vectors[:1]), model)
-                    done += self._engine.put_vectors([n.id for n in full], [n.text for n in full], vectors)
+                done += self._add_vectors(full, np.stack([found[node.text] for node in full]), model)
             if progress is not None:
                 progress(min(seen, total), total)
         return done
+
+    @repeated
+    def _add_vectors(self, nodes: Sequence[Node], vectors: Vector, model: str) -> int:
+        with self._engine.transaction():
+            self._adopt(list(vectors[:1]), model)
+            return self._engine.put_vectors([node.id for node in nodes], [node.text for node in nodes], vectors)
 
     def _pending(self, after: str | None) -> builtins.list[Node]:
         try:
@@ -585,6 +593,10 @@ class Memory:
         found: Mapping[str, Vector] = {}
         if self._spec is not None and "text" in changes and text.strip():
             found = yield from self._embedding({text: 0}, None)
+        return self._update(id, changes, found, model)
+
+    @repeated
+    def _update(self, id: str, changes: Mapping[str, Any], found: Mapping[str, Vector], model: str) -> Node:
         with self._engine.transaction():
             node = self._changed(id, changes)  # as it is now: others may have written while the text was embedded
             vector = found.get(node.text)
@@ -620,6 +632,7 @@ class Memory:
             raise InvalidInputError("delete needs ids or a filter that says something; clear() deletes everything.")
         return self._delete(None if ids is None else checked_ids(ids), condition)
 
+    @repeated
     def _delete(self, ids: builtins.list[str] | None, condition: Filter | None) -> int:
         self.lifecycle.write_down()  # else they would count for a node that gets the id next
         with self._engine.transaction():
@@ -778,16 +791,13 @@ class Memory:
         reported_to = None if session is None else self._session_of(session)
         wanted = k if mmr is None else max(k, _fetched(k) if fetch_k is None else checked_count("fetch_k", fetch_k))
         asked = query if embedding is None and weight > 0 and query is not None and query.strip() else None
-        while True:
-            dimensions = self._engine.identity().dimensions
-            vector = None if embedding is None else _query_vector(embedding, dimensions)
-            if asked is not None and dimensions is not None:
-                answer = yield Wanted((asked.encode("utf-8", "replace").decode(),), is_query=True)
-                self._check_vectors(answer, self._model)
-                vector = answer[0] if answer.any() else None
+
+        @repeated
+        def found_by(vector: Vector | None, is_known: bool) -> Hits | None:
+            """Return None if the store got its first vectors meanwhile: without one of the question they score 0."""
             with self._engine.reading():
-                if asked is not None and dimensions is None and self._engine.identity().dimensions is not None:
-                    continue  # the store got its first vectors in between: without one of the question they score 0
+                if asked is not None and not is_known and self._engine.identity().dimensions is not None:
+                    return None
                 found = self._engine.candidates(
                     scope,
                     vector=vector if weight > 0 else None,
@@ -795,8 +805,17 @@ class Memory:
                     n=_fetched(wanted),
                     k=wanted,
                 )
-                hits = self._hits(found, weight, least, wanted, k, mmr)
-                break
+                return self._hits(found, weight, least, wanted, k, mmr)
+
+        hits = None
+        while hits is None:
+            dimensions = self._engine.identity().dimensions
+            vector = None if embedding is None else _query_vector(embedding, dimensions)
+            if asked is not None and dimensions is not None:
+                answer = yield Wanted((asked.encode("utf-8", "replace").decode(),), is_query=True)
+                self._check_vectors(answer, self._model)
+                vector = answer[0] if answer.any() else None
+            hits = found_by(vector, dimensions is not None)
         if reported_to is not None:
             reported_to.record(hits)
         return hits

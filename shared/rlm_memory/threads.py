@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.filters import is_storable, matches, parse_filter
 from rlm_memory.ports import Clock, Engine
@@ -129,9 +130,13 @@ class Threads:
 
     def delete_runs(self, run_ids: Iterable[str]) -> None:
         """Delete the checkpoints, with their writes, whose metadata has one of these as its `run_id`."""
+        self._delete_runs(list(dict.fromkeys(run_ids)))
+
+    @repeated
+    def _delete_runs(self, run_ids: Sequence[str]) -> None:
         with self._engine.transaction():
             gone: dict[str, list[int]] = {}
-            for run_id in dict.fromkeys(run_ids):
+            for run_id in run_ids:
                 for thread_id, sequence in self._store.with_run(run_id):
                     gone.setdefault(thread_id, []).append(sequence)
             for thread_id, sequences in gone.items():
@@ -158,14 +163,21 @@ class Threads:
             replayed: Given all checkpoints of one graph, returns the channels that have a value in some of them alone
                 and are put together from it and the writes since then.
         """
+        self._prune(list(dict.fromkeys(thread_ids)), replayed or _none)
+
+    @repeated
+    def _prune(
+        self, thread_ids: Sequence[str], replayed: Callable[[Sequence[CheckpointOutline]], Collection[str]]
+    ) -> None:
         with self._engine.transaction():
-            for thread_id in dict.fromkeys(thread_ids):
+            for thread_id in thread_ids:
                 outlines = self._store.outlines(thread_id)
-                kept = kept_by_pruning(outlines, replayed or _none)
+                kept = kept_by_pruning(outlines, replayed)
                 self._store.discard(thread_id, [each.sequence for each in outlines if each.sequence not in kept])
 
     # -- the memories then --------------------------------------------------------------------------------------
 
+    @repeated
     def tiers_at(self, thread_id: str, graph: str = "", id: str | None = None) -> dict[str, Tier]:
         """Return the tier of each memory at the moment a checkpoint was committed, by the memory's id.
 

@@ -5,7 +5,10 @@ general pool costs: no thread works in the background, and no connection is trie
 transaction does that, for nothing was done yet that could be lost.
 
 Writers of a namespace take turns by the lock of its row, from their first statement on. So what they read stays true
-until they commit, no two of them wait for each other, and there is no serialization failure to be repeated.
+until they commit, no two of them wait for each other, and READ COMMITTED is enough, whatever the server's default is.
+What is left are others: a newer release that changes the tables, somebody's own statements, a replica that must go on.
+The server may then undo a transaction of ours (a deadlock, a serialization failure). That is a StoreConflictError of
+the outermost block, when all is rolled back; whoever gave the block can do it again: see `rlm_memory.conflicts`.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from rlm_memory.errors import (
     InvalidInputError,
     StoreBusyError,
     StoreClosedError,
+    StoreConflictError,
     StoreCorruptError,
     StoreError,
     StoreFullError,
@@ -39,6 +43,10 @@ from rlm_memory.forks import renewed_in_child
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _DAMAGED: Final = "the database is damaged; restore a backup, or export what can be read"
+_UNDONE: Final = (
+    "another transaction was in the way, and the server has undone this one; nothing of this is kept, call it again"
+)
+_CONFLICTS: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
 
@@ -49,8 +57,8 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
         StoreBusyError,
         "somebody else held the write lock of the namespace for more than {timeout:g} s; try again later",
     ),
-    (errors.DeadlockDetected, StoreBusyError, "another writer was in the way; try again"),
-    (errors.SerializationFailure, StoreBusyError, "another writer was in the way; try again"),
+    (errors.DeadlockDetected, StoreConflictError, _UNDONE),
+    (errors.SerializationFailure, StoreConflictError, _UNDONE),
     (errors.QueryCanceled, StoreBusyError, "a statement took longer than the server's statement_timeout lets it"),
     (errors.TooManyConnections, StoreBusyError, "the server takes no more connections; lower pool_size"),
     (errors.DiskFull, StoreFullError, "the server's disk is full; nothing of this call was written"),
@@ -119,7 +127,7 @@ class Database:
             raise StoreReadOnlyError(
                 f"{self.location}: the store was opened for reading; open it without read_only=True to write"
             )
-        with self.translated(), self._taken("BEGIN") as connection:
+        with self.translated(), self._taken("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
             self._lock_namespace(connection, wait)
             if not durable:
                 connection.execute("SET LOCAL synchronous_commit = off")
@@ -153,8 +161,7 @@ class Database:
         """
         current = self._local.writer or self._local.reader
         if current is not None:
-            with self.translated():
-                yield current
+            yield current  # what goes wrong, the outermost block translates when it has rolled back
             return
         with self.translated(), self._taken("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as connection:
             self._local.reader = connection
@@ -167,9 +174,9 @@ class Database:
     def look_up(self, sql: str) -> list[Any]:
         """Return the rows of one SELECT that needs no transaction around it: one journey to the server, not three."""
         current = self._local.writer or self._local.reader
+        if current is not None:
+            return rows_of(current, sql)
         with self.translated():
-            if current is not None:
-                return rows_of(current, sql)
             connection, cursor = self._begun(sql)
             try:
                 return cursor.fetchall()
@@ -190,15 +197,15 @@ class Database:
         with self._side_lock, self.translated():
             if self._closed:
                 raise StoreClosedError(f"{self.location} was closed; open it again with Memory.open")
-            for attempt in (1, 2):
+            for attempt in (1, 2, 3):
                 if self._side is None or self._side.closed:
                     self._side = self._connect()
                     self._side.execute("SET synchronous_commit = off")
                 try:
                     self._side.execute(sql, values)
                     return
-                except (psycopg.OperationalError, psycopg.InterfaceError):
-                    if attempt == 2 or not self._side.closed:
+                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    if attempt == 3 or not (self._side.closed or isinstance(error, _CONFLICTS)):
                         raise
 
     @contextlib.contextmanager

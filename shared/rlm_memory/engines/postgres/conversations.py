@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
@@ -25,6 +26,7 @@ class PostgresMessages:
         with self._database.reading() as connection:
             return [key for (key,) in rows_of(connection, statements.SELECT_KEYS, (self._namespace,))]
 
+    @repeated
     def select(self, key: str, *, status: MessageStatus | None, limit: int | None, offset: int) -> list[Message]:
         values = (self._namespace, key_of(key), _asked(status), limit, offset)
         with self._database.reading() as connection:
@@ -41,6 +43,7 @@ class PostgresMessages:
             values = (self._namespace, key_of(key), _asked(status))
             return int(row_of(connection, statements.COUNT_MESSAGES, values)[0])
 
+    @repeated
     def insert(self, messages: Sequence[Message]) -> list[Message]:
         if not messages:
             return []
@@ -61,6 +64,7 @@ class PostgresMessages:
         with self._database.transaction() as connection:
             connection.execute(statements.DELETE_MESSAGES, (self._namespace, list(ids)))
 
+    @repeated
     def delete_all(self, *, key: str | None) -> int:
         with self._database.transaction() as connection:
             if key is None:

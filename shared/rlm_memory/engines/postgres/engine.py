@@ -12,6 +12,7 @@ from uuid import UUID
 
 import numpy as np
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.engines.postgres import statements, vectors
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.conversations import PostgresMessages
@@ -26,7 +27,13 @@ from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows
 from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, Words
 from rlm_memory.engines.rows import node_of
 from rlm_memory.engines.texts import BLANKS, Tokenizer, text_hash
-from rlm_memory.errors import EmbeddingMismatchError, InvalidInputError, NodeNotFoundError, StoreError
+from rlm_memory.errors import (
+    EmbeddingMismatchError,
+    InvalidInputError,
+    NodeNotFoundError,
+    StoreConflictError,
+    StoreError,
+)
 from rlm_memory.filters import Filter
 from rlm_memory.ports import Candidates, Identity, Scope, Vector
 from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
@@ -118,6 +125,8 @@ class PostgresEngine:
                     vectors.create_index(connection, form, concurrently=int(meta.get(PARTITIONS_KEY, 0)) == 0)
                 finally:
                     connection.execute(statements.UNLOCK_INDEX)
+        except StoreConflictError:
+            return  # the next call that adds something tries again
         except StoreError:
             # This role does not own the table, or the server has no room or no time for it: all are compared as
             # before, and `compact` tries again.
@@ -146,6 +155,7 @@ class PostgresEngine:
             dimensions=_dimensions(meta),
         )
 
+    @repeated
     def adopt(self, *, model: str, dimensions: int) -> None:
         with self._database.transaction() as connection:
             connection.execute(statements.LOCK_SCHEMA)
@@ -249,6 +259,7 @@ class PostgresEngine:
                 for row in rows:
                     copy.write_row(row)
 
+    @repeated
     def put_vectors(self, ids: Sequence[str], texts: Sequence[str], vectors: Vector) -> int:
         with self._database.transaction() as connection:
             asked = dict(zip(ids, zip(texts, vectors, strict=True), strict=True))
@@ -294,11 +305,13 @@ class PostgresEngine:
         compiler = Compiler(self._namespace, lambda sql, values: rows_of(connection, sql, values))
         return compiler.compile(where)
 
+    @repeated
     def get(self, ids: Sequence[str]) -> list[Node]:
         with self._database.reading() as connection:
             values = ([key_of(id) for id in ids], self._namespace)
             return self._nodes(rows_of(connection, statements.SELECT_NODES_BY_ID, values))
 
+    @repeated
     def nodes(self, keys: Sequence[int]) -> list[Node]:
         with self._database.reading() as connection:
             return self._nodes(rows_of(connection, statements.SELECT_NODES_BY_NUMBER, (list(keys), self._namespace)))
@@ -306,6 +319,7 @@ class PostgresEngine:
     def _nodes(self, rows: Iterable[Any]) -> list[Node]:
         return [node_of(row, self._name) for row in rows]
 
+    @repeated
     def select(self, scope: Scope, *, limit: int, after: str | None, newest_first: bool = False) -> list[Node]:
         with self._database.reading() as connection:
             where, values = self._condition(connection, scope)
@@ -324,12 +338,14 @@ class PostgresEngine:
             raise NodeNotFoundError(f"There is no node {id!r} to go on after; start again without `after`.")
         return row[0], row[1]
 
+    @repeated
     def count(self, scope: Scope) -> int:
         with self._database.reading() as connection:
             where, values = self._condition(connection, scope)
             select = statements.COUNT_NODES.format(where=where)
             return int(row_of(connection, select, (self._namespace, *values))[0])
 
+    @repeated
     def pending(self, *, limit: int, after: str | None) -> list[Node]:
         with self._database.reading() as connection:
             lowest = 0 if after is None else self._place_of(connection, after)[0]
@@ -337,6 +353,7 @@ class PostgresEngine:
 
     # -- search -------------------------------------------------------------------------------------------------
 
+    @repeated
     def candidates(self, scope: Scope, *, vector: Vector | None, question: str | None, n: int, k: int) -> Candidates:
         # In a pipeline nobody waits for a setting to be acknowledged.
         with self._database.reading() as connection, connection.pipeline():
@@ -416,6 +433,7 @@ class PostgresEngine:
             rows = rows_of(connection, statements.SELECT_VECTORS, (list(keys), self._namespace))
             return _matrix([row[0] for row in rows], kept)
 
+    @repeated
     def vectors_of(self, ids: Sequence[str]) -> list[Vector | None]:
         with self._database.reading() as connection:
             kept = _dimensions(_meta(connection))
@@ -440,14 +458,17 @@ class PostgresEngine:
 
     # -- a change of the embedding model ------------------------------------------------------------------------
 
+    @repeated
     def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
         with self._database.transaction() as connection:
+            connection.execute(statements.LOCK_SCHEMA)  # or another namespace may begin the same change just now
             if _meta(connection).get("new_model") != model:  # what another model has left behind is of no use
                 connection.execute(statements.DELETE_NEW_VECTORS)
                 connection.execute(statements.PUT_META, ("new_model", model))
             rows = rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
             return [(namespace.int << 64 | node, text) for namespace, node, text in rows]
 
+    @repeated
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         rows = [
             (UUID(int=key >> 64), key & (1 << 64) - 1, text_hash(text), vector.astype("<f4").tobytes())
@@ -468,6 +489,7 @@ class PostgresEngine:
             )
         return meta
 
+    @repeated
     def replace_vectors(self, *, model: str, dimensions: int) -> None:
         with self._database.transaction() as connection:
             rows_of(connection, statements.LOCK_ALL_NAMESPACES)  # whoever writes anywhere comes before, or after
@@ -493,6 +515,7 @@ class PostgresEngine:
 
     # -- the store ----------------------------------------------------------------------------------------------
 
+    @repeated
     def stats(self) -> Stats:
         with self._database.reading() as connection:
             return measure(connection, self.location, self._database)

@@ -9,6 +9,7 @@ from typing import Final
 
 import psycopg
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import row_of, rows_of
@@ -33,6 +34,7 @@ def migrations() -> list[tuple[int, str]]:
     return sorted(found)
 
 
+@repeated
 def migrate(database: Database, *, defaults: Mapping[str, str]) -> None:
     """Bring the store to the schema of this release; a new one gets these defaults in its `meta`.
 

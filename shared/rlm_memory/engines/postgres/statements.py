@@ -14,6 +14,7 @@ from typing import Final
 PREPARE_CONNECTION: Final = (
     "SELECT current_setting('server_encoding'), set_config('lock_timeout', %s, false), "
     "set_config('default_transaction_read_only', %s, false), "
+    "set_config('default_transaction_isolation', 'read committed', false), "
     "set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), "
     "set_config('hnsw.iterative_scan', 'strict_order', false)"
 )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlm_memory.chunking import cut, cut_list
+from rlm_memory.conflicts import repeated
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
@@ -55,6 +56,7 @@ class PostgresThreads:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
+    @repeated
     def put(
         self,
         checkpoint: ThreadCheckpoint,
@@ -111,6 +113,7 @@ class PostgresThreads:
                 del missing[channel]
         return {channel: _pieces(encode(channel)) for channel in missing}
 
+    @repeated
     def put_writes(
         self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool
     ) -> None:
@@ -136,6 +139,7 @@ class PostgresThreads:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
+    @repeated
     def get(self, thread_id: str, graph: str, id: str | None) -> ThreadCheckpoint | None:
         with self._database.reading() as connection:
             sequence = self._sequence(connection, thread_id, graph, id)
@@ -151,6 +155,7 @@ class PostgresThreads:
             row = row_of(connection, statements.SELECT_SEQUENCE, (*line, key_of(id)))
         return None if row is None else row[0]
 
+    @repeated
     def find(
         self,
         thread_id: str | None,
@@ -204,6 +209,7 @@ class PostgresThreads:
                 return
             below = rows[-1][0]
 
+    @repeated
     def load(self, sequences: Sequence[int]) -> list[ThreadCheckpoint]:
         with self._database.reading() as connection:
             return self._load(connection, sequences)
@@ -274,6 +280,7 @@ class PostgresThreads:
 
     # -- whole threads ------------------------------------------------------------------------------------------
 
+    @repeated
     def discard(self, thread_id: str, sequences: Sequence[int]) -> None:
         with self._database.transaction() as connection:
             thread = self._thread(connection, thread_id)
@@ -300,6 +307,7 @@ class PostgresThreads:
         for delete in (statements.DELETE_WRITES, statements.DELETE_ALL_CHUNKS, statements.DELETE_THREAD):
             connection.execute(delete, (self._namespace, thread))
 
+    @repeated
     def delete(self, thread_id: str) -> None:
         with self._database.reading() as connection:
             if self._thread(connection, thread_id) is None:
@@ -309,6 +317,7 @@ class PostgresThreads:
             if thread is not None:
                 self._delete(connection, thread)
 
+    @repeated
     def copy(self, source_id: str, target_id: str) -> None:
         with self._database.transaction() as connection:
             source = self._thread(connection, source_id)

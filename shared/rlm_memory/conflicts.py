@@ -1,0 +1,36 @@
+"""Doing a transaction again that a server has undone for another one's sake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from rlm_memory.errors import StoreConflictError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PAUSES: Final = (0.01, 0.1)
+"""Seconds before the second try and the third, which is the last one."""
+
+
+def repeated(call: Callable[P, R]) -> Callable[P, R]:
+    """Return the call as one that is made again where the server has undone what it did.
+
+    Args:
+        call: Writes in one transaction, its last, and what it does before may be done twice; takes nothing that is used
+            up by reading it, such as a generator.
+    """
+
+    @wraps(call)
+    def until_done(*args: P.args, **kwargs: P.kwargs) -> R:
+        for pause in _PAUSES:
+            try:
+                return call(*args, **kwargs)
+            except StoreConflictError:
+                time.sleep(pause)
+        return call(*args, **kwargs)
+
+    return until_done
