@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-_WIDEST: Final = 60
+_WIDTH: Final = 80
+_NARROWEST: Final = 24
+_GAP: Final = "  "
 _CAPTION: Final = "text-align: left; white-space: nowrap"
 _CELL: Final = "text-align: left; vertical-align: top; padding: 0.15em 1em 0.15em 0"
 
@@ -34,16 +37,20 @@ class Table:
         )
 
     def to_text(self) -> str:
-        """Return it as lines of text, with aligned columns."""
-        cells = [
-            [_line(column) for column in self.columns],
-            *([_line(shown(cell)) for cell in row] for row in self.rows),
-        ]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = (
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-        )
-        return "\n".join([_line(self.caption), *lines])
+        """Return it as lines of at most 80 letters, with aligned columns.
+
+        The last column is broken into lines where it is too wide. Columns that are left no room stand below their row,
+        each with its name.
+        """
+        names = [_line(column) for column in self.columns]
+        rows = [[_line(shown(cell)) for cell in row] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        beside = _fitting(widths)
+        lines = [*_wrapped(_line(self.caption)), *_beside(names[:beside], widths)]
+        for row in rows:
+            lines += _beside(row[:beside], widths)
+            lines += _below(names[beside:], row[beside:], min(widths[0] + len(_GAP), 4))
+        return "\n".join(lines)
 
 
 class Displayed:
@@ -74,8 +81,8 @@ class Displayed:
 def shown(value: object) -> str:
     """Return a value as people read it.
 
-    >>> shown(0.123456), shown(None), shown(True), shown(["a", 1])
-    ('0.123', '', 'yes', 'a, 1')
+    >>> shown(0.123456), shown(1.8e-7), shown(None), shown(True), shown(["a", 1])
+    ('0.123', '0.0', '', 'yes', 'a, 1')
     """
     match value:
         case None:
@@ -83,6 +90,8 @@ def shown(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case float():
+            if 0 < abs(value) < 1e-4:
+                return "0.0"
             return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
         case int():
             return f"{value:,}"
@@ -124,4 +133,38 @@ def facts(caption: str, pairs: Iterable[tuple[str, Any]]) -> Table:
 
 
 def _line(text: str) -> str:
-    return shortened("".join(letter if letter.isprintable() else " " for letter in text), _WIDEST)
+    return shortened("".join(letter if letter.isprintable() else " " for letter in text))
+
+
+def _start(widths: Sequence[int], column: int) -> int:
+    return sum(widths[:column]) + len(_GAP) * column
+
+
+def _fitting(widths: Sequence[int]) -> int:
+    """Return how many columns stand beside each other."""
+    last = len(widths) - 1
+    if _start(widths, last) + min(widths[last], _NARROWEST) <= _WIDTH:
+        return last + 1
+    return next((column for column in range(last, 1, -1) if _start(widths, column) - len(_GAP) <= _WIDTH), 1)
+
+
+def _beside(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    *aligned, last = cells
+    start = _start(widths, len(aligned))
+    begin = "".join(cell.ljust(width) + _GAP for cell, width in zip(aligned, widths, strict=False))
+    first, *more = _wrapped(last, _WIDTH - start)
+    return [(begin + first).rstrip(), *(" " * start + line for line in more)]
+
+
+def _below(names: Sequence[str], cells: Sequence[str], indent: int) -> list[str]:
+    lines: list[str] = []
+    for text in (f"{name}: {cell}" for name, cell in zip(names, cells, strict=True) if cell):
+        if lines and indent + len(lines[-1]) + len(_GAP) + len(text) <= _WIDTH:
+            lines[-1] += _GAP + text
+        else:
+            lines.append(text)
+    return [" " * indent + part for line in lines for part in _wrapped(line, _WIDTH - indent)]
+
+
+def _wrapped(text: str, width: int = _WIDTH) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]

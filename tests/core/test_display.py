@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlm_memory import CheckReport, Hits, Memory, Problem, PromotionLog
 from rlm_memory.checkpoints import RLMCheckpoint
@@ -73,12 +75,52 @@ def test_a_terminal_with_ipython_shows_the_table_too(memory: Memory) -> None:
     assert pretty.pretty([memory.stats()]).count("\n") > 10
 
 
-def test_columns_are_aligned_and_long_cells_cut() -> None:
-    text = Table("Two", ("name", "n"), [("a", 1), ("b" * 100, 22)]).to_text()
-    caption, head, first, second = text.splitlines()
+def test_columns_are_aligned_and_a_long_last_one_is_broken_into_lines() -> None:
+    text = Table("Two", ("name", "n", "text"), [("a", 1, "short"), ("bb", 22, "many words " * 12)]).to_text()
+    caption, head, first, second, *more = text.splitlines()
     assert caption == "Two"
-    assert head.index("n", 4) == first.index("1") == second.index("22") == 62
-    assert second.startswith("b" * 59 + "…")
+    assert head.index("n", 4) == first.index("1") == second.index("22")
+    assert head.index("text") == first.index("short") == second.index("many")
+    assert [len(line) - len(line.lstrip()) for line in more] == [head.index("text")]
+
+
+def test_columns_without_room_stand_below_their_row_with_their_names() -> None:
+    row = (1, "i" * 36, "a rule with a name", "a user", "because " * 9)
+    assert Table("One", ("", "id", "rule", "actor", "reason"), [row]).to_text().splitlines() == [
+        "One",
+        "   id                                    rule                actor",
+        f"1  {'i' * 36}  a rule with a name  a user",
+        "   reason: " + " ".join(["because"] * 8),
+        "   because",
+    ]
+
+
+@given(
+    st.text(max_size=400),
+    st.integers(1, 8).flatmap(
+        lambda width: st.tuples(
+            st.lists(st.text(max_size=30), min_size=width, max_size=width),
+            st.lists(
+                st.lists(st.text(max_size=200) | st.floats() | st.none(), min_size=width, max_size=width), max_size=4
+            ),
+        )
+    ),
+)
+def test_whatever_is_in_a_table_its_lines_fit_a_terminal_of_80_columns(
+    caption: str, table: tuple[list[str], list[list[object]]]
+) -> None:
+    columns, rows = table
+    lines = Table(caption, columns, rows).to_text().split("\n")
+    assert max(map(len, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) >= 2 + len(rows)
+
+
+@pytest.mark.parametrize("name", ["hits", "decision", "log", "stats", "checkpoint"])
+def test_what_people_look_at_fits_a_terminal_with_long_names_too(memory: Memory, name: str) -> None:
+    memory.add(["tea " * 60], ids=["7e9e57cf-8d6c-4bd7-8e8d-7e6a3c1f0f52"])
+    memory.promote("7e9e57cf-8d6c-4bd7-8e8d-7e6a3c1f0f52", "session", reason="tea is what everybody asks for " * 5)
+    assert max(map(len, str(shown(memory)[name]).splitlines())) <= 80
 
 
 def test_pictures_show_tiers_and_the_parts_of_scores(memory: Memory, clock: SettableClock) -> None:
