@@ -104,6 +104,7 @@ def test_what_is_stored_of_a_notebook_is_a_whole_run_small_and_free_of_paths(pat
     assert re.findall(r"/(?:tmp|home|root|Users|work|var)/[\w-]+", text) == []
     assert '"output_type": "error"' not in text
     assert '"name": "stderr"' not in text
+    assert "widget-view" not in text, "a bar is a widget: where it is not alive, it is a line that says 0"
 
 
 def test_there_are_notebooks() -> None:
