@@ -36,10 +36,16 @@ def copy_store(
         progress: Called with (done, total) over all of them.
 
     Raises:
-        InvalidInputError: There is no such namespace, or the target holds something else in one of that name.
+        InvalidInputError: There is no such namespace, the target holds something else in one of that name, or one of
+            the two is ":memory:".
         EmbeddingMismatchError: The target has vectors of another model, length or form.
         StoreError: There is no store to read, or the two sides differ at the end.
     """
+    if ":memory:" in (os.fspath(source), os.fspath(target)):
+        raise InvalidInputError(
+            "A store in memory cannot be copied by its place: it begins empty, and is gone at the end. Name files or "
+            "postgresql:// URLs; from Python, Memory.copy_to copies a store that is open to another one."
+        )
     _bring_up_to_date(source)
     with _engine(source) as engine:
         identity, known = engine.identity(), engine.namespaces()

@@ -1039,8 +1039,8 @@ class Memory:
             progress: Called with (done, total) lines as they are written.
 
         Raises:
-            InvalidInputError: There is a file already, or it is no path.
-            OSError: The file cannot be written.
+            InvalidInputError: There is a file already, none can be made there, or it is no path.
+            StoreFullError: The disk is full, or fails.
         """
         path = checked_path(path)
         self.lifecycle.catch_up()
@@ -1062,9 +1062,10 @@ class Memory:
             progress: Called with (done, total) bytes of the file as they are read.
 
         Raises:
-            InvalidInputError: It is no path, or a line is not of that format, which is named; nothing was written.
+            InvalidInputError: It is no path, there is no file that can be read, or a line is not of that format, and is
+                named; nothing was written.
             EmbeddingMismatchError: The file has vectors of another model.
-            OSError: The file cannot be read.
+            StoreFullError: The disk fails.
         """
         return interchange.read(
             self._engine,

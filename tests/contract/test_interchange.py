@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import codecs
+import gzip
 import json
+import lzma
 import threading
 from datetime import UTC, datetime
 
@@ -108,7 +112,7 @@ def test_nothing_is_written_over(open_memory, tmp_path):
         with pytest.raises(InvalidInputError, match="exists already"):
             write_to(path)
         assert path.read_text() == "precious"
-        with pytest.raises((OSError, StoreError)):
+        with pytest.raises((InvalidInputError, StoreError), match=r"cannot be made.*folder exists|Use pg_dump"):
             write_to(tmp_path / "no" / "such" / "folder")
 
 
@@ -212,10 +216,65 @@ def test_a_header_that_cannot_be_read_is_named(open_memory, tmp_path, header):
 
 def test_an_empty_file_and_a_missing_one_are_told_apart(memory, tmp_path):
     (tmp_path / "empty").touch()
-    with pytest.raises(InvalidInputError, match="Line 1"):
+    with pytest.raises(InvalidInputError, match="is empty; expected line 1"):
         memory.import_(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(InvalidInputError, match=r"Cannot read .*missing: No such file"):
         memory.import_(tmp_path / "missing")
+    with pytest.raises(InvalidInputError, match="is a folder"):
+        memory.import_(tmp_path)
+
+
+OTHER_FILES = {
+    "gzip": (gzip.compress, "gunzip -c"),
+    "xz": (lzma.compress, "xz -dc"),
+    "bzip2": (bz2.compress, "bunzip2 -c"),
+    "a database": (lambda content: b"SQLite format 3\x00" + content, "rlm-memory copy"),
+    "UTF-16": (lambda content: content.decode().encode("utf-16"), "export again"),
+    "Latin-1": (lambda content: "é".encode("latin-1") + content, "line 1 is not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_file_of_another_kind_is_named_with_what_can_be_done(memory, tmp_path, kind):
+    changed, advice = OTHER_FILES[kind]
+    write(tmp_path / "in.jsonl", {"text": "a"})
+    path = tmp_path / "changed"
+    path.write_bytes(changed((tmp_path / "in.jsonl").read_bytes()))
+    with pytest.raises(InvalidInputError, match=f"^{path} .*{advice}"):
+        memory.import_(path)
+
+
+@pytest.fixture
+def both_versions(open_memory, tmp_path):
+    """A file written by hand, and an export; each has the node `n`."""
+    other = open_memory(namespace="other")
+    other.add("text", ids=["n"])
+    other.export(tmp_path / "2.jsonl")
+    write(tmp_path / "1.jsonl", {"text": "text", "id": "n"})
+    return [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\n\r\n \t\n", b"\r\n\n", b"  "])
+def test_a_byte_order_mark_and_blank_lines_at_the_end_are_no_lines(memory, both_versions, end):
+    for path in both_versions:
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes() + end)
+        assert memory.import_(path) == 1
+
+
+def test_a_blank_line_in_the_middle_is_named(memory, both_versions):
+    for path in both_versions:
+        first, rest = path.read_bytes().split(b"\n", 1)
+        path.write_bytes(first + b"\n\n\n" + rest)
+        with pytest.raises(InvalidInputError, match=r"^Line 2 is blank; only the end of the file may be\.$"):
+            memory.import_(path)
+
+
+def test_line_ends_of_windows_are_accepted_by_hand_and_told_where_a_hash_says_what_was_written(memory, both_versions):
+    for path in both_versions:
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert memory.import_(both_versions[0]) == 1
+    with pytest.raises(InvalidInputError, match=r"lines end as those of Windows"):
+        memory.import_(both_versions[1])
 
 
 def test_vectors_of_another_model_are_refused(open_memory, tmp_path):

@@ -397,8 +397,8 @@ def test_reembed_pending_fills_in_missing_vectors_alone(cli: Cli, notes: Path) -
         (["add", "-", "--confidence", "7"], 2, "--confidence"),
         (["add", "-", "--size", "10", "--overlap", "10"], 2, "overlap"),
         (["search", "x", "--embedder", "frob:x"], 2, "frob:x"),
-        (["show", "unknown"], 3, "unknown"),
-        (["import", "/nowhere/nodes.jsonl"], 3, "/nowhere/nodes.jsonl"),
+        (["show", "unknown"], 2, "unknown"),
+        (["import", "/nowhere/nodes.jsonl"], 2, "/nowhere/nodes.jsonl"),
         (["list", "--db", "/nowhere/memory.db"], 3, "/nowhere/memory.db"),
     ],
 )

@@ -113,3 +113,97 @@ def test_a_store_of_a_newer_release_asks_for_that_release(cli: Cli, tmp_path: Pa
 def test_upgrade_makes_no_store(cli: Cli, tmp_path: Path) -> None:
     assert "there is no store to read" in refused(cli("upgrade"), 3)
     assert list(tmp_path.iterdir()) == []
+
+
+# -- files that are not what was meant ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(cli: Cli, tmp_path: Path) -> Cli:
+    """A store with one node, `ada`."""
+    with Memory.open(tmp_path / "memory.db", embedder=None) as memory:
+        memory.add("Ada likes tea.", ids=["ada"])
+    return cli
+
+
+IMPORTS = {
+    "missing": (None, "Cannot read given: No such file or directory. Check the name and its folder."),
+    "a folder": ("folder", "given is a folder; expected a file that export wrote."),
+    "gzip": (b"\x1f\x8b\x08", "given is compressed by gzip; unpack it first: gunzip -c FILE | rlm-memory import -."),
+    "empty": (b"", 'given is empty; expected line 1 to be {"format": "rlm-memory nodes", "version": 2, ...}.'),
+    "text": (b"Ada\n", "given is no export: line 1 is not JSON: Expecting value: line 1 column 1 (char 0); expected"),
+    "other JSON": (b'{"a": 1}\n', "given is no export: line 1 is not its header, {"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), IMPORTS.values(), ids=IMPORTS.keys())
+def test_what_cannot_be_imported_is_told_before_a_store_is_made(
+    cli: Cli, tmp_path: Path, content: bytes | str | None, told: str
+) -> None:
+    if content == "folder":
+        (tmp_path / "given").mkdir()
+    elif isinstance(content, bytes):
+        (tmp_path / "given").write_bytes(content)
+        piped = refused(cli("import", "-", stdin=content), 2)
+        assert piped.startswith(told.replace("given", "standard input"))
+    assert refused(cli("import", "given"), 2).startswith(told)
+    assert not (tmp_path / "memory.db").exists()
+
+
+@pytest.mark.parametrize("command", ["export", "backup"])
+def test_a_file_to_write_that_cannot_be_made_is_told(filled: Cli, tmp_path: Path, command: str) -> None:
+    told = refused(filled(command, "nowhere/file"), 2)
+    assert "nowhere/file: the file cannot be made" in told
+    assert "check that its folder exists" in told
+    (tmp_path / "there").touch()
+    assert "exists already; choose another path" in refused(filled(command, "there"), 2)
+    assert (tmp_path / "there").read_bytes() == b""
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_an_empty_name_is_no_path(filled: Cli, command: str) -> None:
+    assert "'' is not the path of a file" in refused(filled(command, ""), 2)
+
+
+NAMING_X = ["explain x", "promote x task --reason y", "pin x", "unpin x", "restore x", "show x", "log x"]
+
+
+@pytest.mark.parametrize("command", [*NAMING_X, "list --after x"])
+def test_an_id_that_is_not_there_is_named_with_where_to_look(filled: Cli, command: str) -> None:
+    told = refused(filled(*command.split()), 2)
+    assert "x" in told
+    assert "rlm-memory list" in told or "start again" in told
+
+
+# -- stores that are none -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["add -", "stats", "import nodes.jsonl", "demo", "delete x --yes"])
+def test_a_store_in_memory_is_of_no_use_to_a_command(filled: Cli, command: str) -> None:
+    filled("export", "nodes.jsonl")
+    told = refused(filled("--db", ":memory:", "--embedder", "none", *command.split()), 2)
+    assert told == (
+        "A store in memory begins empty and is gone when the command ends; name a file, or a postgresql:// URL."
+    )
+
+
+@pytest.mark.parametrize("places", [(":memory:", "to.db"), ("memory.db", ":memory:")])
+def test_a_store_in_memory_is_not_copied(filled: Cli, tmp_path: Path, places: tuple[str, str]) -> None:
+    assert "A store in memory cannot be copied by its place" in refused(filled("copy", *places), 2)
+    assert not (tmp_path / "to.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--db", "memory.db", "copy", "to.db"], "copy takes two stores by their places, FROM and TO, and not --db m"),
+        (["copy", "memory.db", "to.db", "--db", "other.db"], "FROM and TO, and not --db other.db"),
+        (["copy", "memory.db"], "copy takes two stores by their places, FROM and TO"),
+        (["copy", "memory.db", "to.db", "--namespace", "n"], "or those of --only NAME, and not --namespace"),
+    ],
+)
+def test_options_that_a_copy_would_not_heed_are_refused(
+    filled: Cli, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    assert told in refused(filled(*arguments), 2)
+    assert not (tmp_path / "to.db").exists()

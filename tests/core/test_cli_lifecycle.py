@@ -318,21 +318,21 @@ def test_sessions_as_json(filled: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (["log", "nobody"], 3, "nobody"),
+        (["log", "nobody"], 2, "nobody"),
         (["log", "--last", "0"], 2, "--last"),
         (["log", "--since", "yesterday"], 2, "yesterday"),
         (["log", "--since", "0001-01-01T00:00+14:00"], 2, "--since"),
         (["log", "--since", "2026-13-01"], 2, "--since"),
-        (["explain", "nobody"], 3, "nobody"),
+        (["explain", "nobody"], 2, "nobody"),
         (["explain"], 2, "Missing argument"),
-        (["promote", "nobody", "task", "--reason", "r"], 3, "nobody"),
+        (["promote", "nobody", "task", "--reason", "r"], 2, "nobody"),
         (["promote", "new", "attic", "--reason", "r"], 2, "attic"),
         (["promote", "new", "longterm"], 2, "--reason"),
         (["promote", "new", "longterm", "--reason", " "], 2, "reason"),
-        (["pin", "nobody"], 3, "nobody"),
+        (["pin", "nobody"], 2, "nobody"),
         (["pin", "new", "--reason", ""], 2, "reason"),
-        (["unpin", "nobody"], 3, "nobody"),
-        (["restore", "nobody"], 3, "nobody"),
+        (["unpin", "nobody"], 2, "nobody"),
+        (["restore", "nobody"], 2, "nobody"),
         (["restore", "old"], 2, "not in the archive"),
         (["sessions", "--limit", "0"], 2, "--limit"),
         (["sweep", "--policy", "{"], 2, "not JSON"),
@@ -388,8 +388,8 @@ def test_other_namespaces_are_neither_seen_nor_moved(filled: Cli) -> None:
     other = ["--namespace", "other", "--json"]
     for command in (["log"], ["sessions"], ["sweep", "--dry-run"], ["sweep"]):
         assert (filled(*command, *other).code, filled(*command, *other).out) == (0, "")
-    assert filled("promote", "new", "longterm", "--reason", "r", *other).code == 3
-    assert filled("log", "old", *other).code == 3
+    assert filled("promote", "new", "longterm", "--reason", "r", *other).code == 2
+    assert filled("log", "old", *other).code == 2
     assert tiers(filled) == {"new": "task", "used": "session", "old": "longterm", "kept": "longterm"}
 
 

@@ -1,8 +1,8 @@
 """The command `rlm-memory`: a store of memories from the terminal and from scripts.
 
-Exit codes: 0 done, also when there was nothing to do; 1 `check` found problems; 2 the command line, a filter or another
-argument cannot be used, or the extra `cli` is missing; 3 the store, the embedder or a file failed; 130 interrupted;
-141 the reader of the output went away. An error is one line on stderr.
+Exit codes: 0 done, also when there was nothing to do; 1 `check` found problems; 2 what was asked cannot be done: the
+command line, a filter, an id or a file that it names, or the extra `cli` is missing; 3 the store, the embedder or the
+disk failed; 130 interrupted; 141 the reader of the output went away. An error is one line on stderr.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import io
 import sys
 from collections.abc import Sequence
 
-from rlm_memory.errors import EmbeddingUnavailableError, InvalidInputError, MissingExtraError, RLMError
+from rlm_memory.errors import (
+    EmbeddingUnavailableError,
+    InvalidInputError,
+    MissingExtraError,
+    NodeNotFoundError,
+    RLMError,
+)
 
 USAGE = 2
 FAILED = 3
@@ -40,14 +46,14 @@ def run(arguments: Sequence[str]) -> int:
     except UsageError as error:
         asked = error.ctx.command_path if error.ctx else "rlm-memory"
         return _failed(f"{_ended(error.format_message())} See: {asked} --help", USAGE)
-    except InvalidInputError as error:
+    except (InvalidInputError, NodeNotFoundError) as error:
         return _failed(error, USAGE)
     except EmbeddingUnavailableError as error:
         return _failed(f"{_ended(str(error))} Here that is --embedder wordllama, or --embedder none.", FAILED)
     except RLMError as error:
         return _failed(error, FAILED)
     except OSError as error:
-        return _failed(error, FAILED)
+        return _failed(f"{error.filename or 'The output'}: {error.strerror or error}.", FAILED)
     except KeyboardInterrupt:
         return _failed("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0

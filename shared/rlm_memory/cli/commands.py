@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -27,15 +27,19 @@ from rlm_memory.cli.passages import split_text
 from rlm_memory.copying import copy_store
 from rlm_memory.embedding import resolve_embedder
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreVersionError
+from rlm_memory.interchange import expect_export
+from rlm_memory.location import VARIABLE
 from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
+from rlm_memory.validation import checked_path
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read; it has no public name there."""
 
 
 NO_EMBEDDER = "none"
+_GONE: Final = "A store in memory begins empty and is gone when the command ends; name a file, or a postgresql:// URL."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Options:
         return self._open(location, embedder, read_only=False)
 
     def _open(self, location: str | None, embedder: str | None, *, read_only: bool) -> Memory:
+        if (location or os.environ.get(VARIABLE)) == ":memory:":
+            raise InvalidInputError(_GONE)
         return Memory.open(
             location,
             embedder=embedder,
@@ -323,7 +329,8 @@ def show(ctx: typer.Context, ids: Annotated[list[str], typer.Argument(metavar="I
     missing = [id for id in ids if id not in nodes]
     if missing:
         raise NodeNotFoundError(
-            f"No node {', '.join(missing)} in the namespace {opts.namespace!r}. List the ids with: rlm-memory list"
+            f"There is no node {', '.join(missing)} in the namespace {opts.namespace!r}. "
+            "List the ids with: rlm-memory list"
         )
     for id in ids:
         if opts.json:
@@ -393,12 +400,12 @@ def export_nodes(
     """Write the namespace, all that it holds, as JSON lines."""
     opts: Options = ctx.obj
     with opts.open(read_only=True) as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
-        target = Path(folder, "export.jsonl") if path == "-" else Path(path)
+        target = str(Path(folder, "export.jsonl")) if path == "-" else path
         with output.progress_bar("Writing") as advance:
             count = memory.export(target, progress=advance)
         if path == "-":
             sys.stdout.flush()
-            with target.open("rb") as lines:
+            with open(target, "rb") as lines:
                 shutil.copyfileobj(lines, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:
@@ -415,13 +422,15 @@ def import_nodes(
 ) -> None:
     """Take in an export; a node that is there already is replaced."""
     opts: Options = ctx.obj
-    with opts.open() as memory, tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
-        origin = Path(path)
+    with tempfile.TemporaryDirectory(prefix="rlm-memory-") as folder:
+        origin, name = path, path
         if path == "-":
-            origin = Path(folder, "import.jsonl")
-            with origin.open("wb") as lines:
+            name = "standard input"
+            origin = str(Path(folder, name))  # which errors tell
+            with open(origin, "wb") as lines:
                 shutil.copyfileobj(sys.stdin.buffer, lines)
-        with output.progress_bar("Reading", size=True) as advance:
+        expect_export(checked_path(origin), name=name)  # before a store is made for it
+        with opts.open() as memory, output.progress_bar("Reading", size=True) as advance:
             count = memory.import_(origin, history=not nodes_only, progress=advance)
     _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
 
@@ -430,7 +439,9 @@ def import_nodes(
 def copy_command(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// URL.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="The same; it is made if it is new.")],
+    target: Annotated[
+        str | None, typer.Argument(metavar="TO", help="The same; it is made if it is new.", show_default=False)
+    ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this namespace; may be repeated.")] = None,
 ) -> None:
     """Copy a store, all that it holds, to another file or server, and compare the two.
@@ -438,6 +449,8 @@ def copy_command(
     A copy that was interrupted goes on when the command is given again. The exit code is 3 where the two differ.
     """
     opts: Options = ctx.obj
+    _expect_copy_of_two(ctx, target)
+    assert target is not None
     with output.progress_bar("Copying") as advance:
         copies = copy_store(source, target, namespaces=only, progress=advance)
     if opts.json:
@@ -452,6 +465,23 @@ def copy_command(
         print(output.printable(f"{each.namespace}: {counted}: the same on both sides{chained}."))
 
 
+def _expect_copy_of_two(ctx: typer.Context, target: str | None) -> None:
+    """Refuse what `copy` would pass over in silence, and say how it is written."""
+    given = {name for name in ("db", "namespace") if _is_given(ctx.parent, name)}
+    if target is None or "db" in given:
+        store = f"--db {ctx.obj.location}" if "db" in given else "--db"
+        raise InvalidInputError(
+            f"copy takes two stores by their places, FROM and TO, and not {store}: rlm-memory copy memory.db copied.db"
+        )
+    if "namespace" in given:
+        raise InvalidInputError("copy takes all namespaces, or those of --only NAME, and not --namespace.")
+
+
+def _is_given(ctx: Any, name: str) -> bool:
+    """Tell whether an option is from the command line, and not from the environment or the default."""
+    return bool(ctx.get_parameter_source(name).name == "COMMANDLINE")
+
+
 @app.command()
 def reembed(
     ctx: typer.Context,
@@ -462,6 +492,8 @@ def reembed(
     opts: Options = ctx.obj
     if pending == (to is not None):
         raise InvalidInputError("reembed takes --to with an embedder, or --pending: one of the two.")
+    if to == NO_EMBEDDER:
+        raise InvalidInputError("reembed needs an embedder; vectors are not taken away. Name one with --to.")
     opened = opts.open_existing_to_embed() if pending else opts.open_existing()
     with opened as memory, output.progress_bar("Embedding") as advance:
         count = memory.embed_pending(progress=advance) if pending else memory.reembed(to, progress=advance)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 check or verify found a fault; 2 the command line or a filter cannot be used; "
-    "3 the store, the embedder or a file failed."
+    "Exit codes: 0 done; 1 check or verify found a fault; 2 what was asked cannot be done, as with a bad filter, an "
+    "unknown id or a file that is not there; 3 the store, the embedder or the disk failed."
 )
 
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -231,11 +231,13 @@ class Database:
         What killed processes have left of copies to the same path is deleted.
 
         Raises:
-            InvalidInputError: There is a file already.
+            InvalidInputError: There is a file already, or no folder for it.
         """
         target = os.path.abspath(path)
         if os.path.exists(target):
             raise InvalidInputError(f"{target} exists already; choose another path for the backup.")
+        if not os.path.isdir(os.path.dirname(target)):
+            raise InvalidInputError(f"{target}: the file cannot be made; check that its folder exists.")
         with self.translated(), self.reading() as connection:
             _copy(connection, target)
 
