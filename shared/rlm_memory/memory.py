@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import isnan
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
@@ -840,16 +841,17 @@ class Memory:
     def _hits(self, found: Candidates, alpha: float, least: float, wanted: int, k: int, mmr: float | None) -> Hits:
         scores = fuse(found.semantic, found.keyword, alpha)
         relevances = relevance(found.semantic, found.coverage)
-        best = order(scores, found.semantic, found.created_at, found.ids)
-        best = best[relevances[best] >= least][:wanted]
+        fit = np.flatnonzero(relevances >= least)
+        best = fit[order(scores[fit], found.semantic[fit], lambda tied: found.origins(fit[tied].tolist()), wanted)]
         if mmr is not None:
             weights = np.nan_to_num(found.semantic[best], nan=0.0) if alpha == 1 else scores[best]
             vectors = self._engine.vectors([found.keys[i] for i in best])
             best = best[maximal_marginal_relevance(weights, vectors, k, mmr)]
         nodes = self._engine.nodes([found.keys[i] for i in best])
+        columns = (column[best].tolist() for column in (scores, found.semantic, found.keyword, relevances))
         return Hits(
-            Hit(node, float(scores[i]), _raw(found.semantic[i]), _raw(found.keyword[i]), float(relevances[i]))
-            for node, i in zip(nodes, best, strict=True)
+            Hit(node, score, _raw(semantic), _raw(keyword), relevance)
+            for node, score, semantic, keyword, relevance in zip(nodes, *columns, strict=True)
         )
 
     # -- sessions and tiers ---------------------------------------------------------------------------------------
@@ -1208,4 +1210,4 @@ def _is_zero(answer: object) -> bool:
 
 
 def _raw(score: float) -> float | None:
-    return None if np.isnan(score) else float(score)
+    return None if isnan(score) else score

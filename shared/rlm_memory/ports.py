@@ -101,15 +101,15 @@ class Candidates:
 
     `keys` are the engine's own and good for `nodes` and `vectors` of the same read. `semantic` is NaN where a node has
     no vector, or the search none. `keyword` is the BM25 and `coverage` the share of the question's words that the text
-    has; both are NaN throughout where the search has no words that any text has.
+    has; both are NaN throughout where the search has no words that any text has. `origins` tells of the candidates at
+    some positions when they were created, in milliseconds, and their ids: it is asked where scores are equal.
     """
 
     keys: Sequence[int]
-    ids: Sequence[str]
-    created_at: NDArray[np.int64]
     semantic: NDArray[np.float64]
     keyword: NDArray[np.float64]
     coverage: NDArray[np.float64]
+    origins: Callable[[Sequence[int]], Sequence[tuple[int, str]]]
 
 
 @dataclass(frozen=True, slots=True)

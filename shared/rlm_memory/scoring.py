@@ -13,7 +13,7 @@ import numpy as np
 from rlm_memory.errors import InvalidQueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -120,7 +120,8 @@ def fuse(semantic_raw: ArrayLike, keyword_raw: ArrayLike, alpha: float) -> NDArr
         alpha: The weight of the semantic leg, checked by `checked_alpha`.
     """
     weight = checked_alpha(alpha)
-    return weight * normalise(semantic_raw) + (1.0 - weight) * normalise(keyword_raw, zero_is_no_match=True)
+    semantic = weight * normalise(semantic_raw)
+    return semantic if weight == 1.0 else semantic + (1.0 - weight) * normalise(keyword_raw, zero_is_no_match=True)
 
 
 def relevance(semantic_raw: ArrayLike, coverage: ArrayLike) -> NDArray[np.float64]:
@@ -150,24 +151,34 @@ def checked_relevance(least: object) -> float:
     return float(least)
 
 
-def order(scores: ArrayLike, semantic_raw: ArrayLike, created_at_ms: ArrayLike, ids: Sequence[str]) -> NDArray[np.intp]:
-    """Return the indexes of the candidates from best to worst, shape (n,).
+def order(
+    scores: ArrayLike,
+    semantic_raw: ArrayLike,
+    origins: Callable[[Sequence[int]], Sequence[tuple[int, str]]],
+    n: int,
+) -> NDArray[np.intp]:
+    """Return the indexes of the `n` best candidates from the best on, shape (n,), or of all if there are fewer.
 
     By score, then raw cosine (candidates without one last), then newest, then id from small to great: the same
     candidates come in the same order whatever order they were handed in.
+
+    Args:
+        scores: The score of each candidate.
+        semantic_raw: The raw cosine of each, or NaN.
+        origins: Tells of candidates when they were created, and their ids. Asked only if some of the best tie.
+        n: How many are wanted.
     """
     cosines = np.asarray(semantic_raw, dtype=np.float64)
-    # Ranked by Python: numpy's own strings drop NULs at the end, and would call two ids one.
-    by_id = np.empty(len(ids), dtype=np.intp)
-    by_id[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
-    return np.lexsort(
-        (
-            by_id,
-            -np.asarray(created_at_ms, dtype=np.int64),
-            np.where(np.isnan(cosines), np.inf, -cosines),
-            -np.asarray(scores, dtype=np.float64),
-        )
-    )
+    keys = np.stack([np.where(np.isnan(cosines), np.inf, -cosines), -np.asarray(scores, dtype=np.float64)])
+    best = np.lexsort(keys)
+    differs = np.ones(len(best), dtype=bool)  # from the one before
+    differs[1:] = (keys[:, best[1:]] != keys[:, best[:-1]]).any(axis=0)
+    if not differs[: n + 1].all():
+        groups = np.cumsum(differs)
+        first = best[groups <= groups[:n][-1]].tolist()
+        ages = ((-created, id) for created, id in origins(first))
+        best = np.array([i for *_, i in sorted(zip(groups[: len(first)].tolist(), ages, first, strict=True))])
+    return best[:n]
 
 
 def maximal_marginal_relevance(

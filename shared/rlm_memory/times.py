@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def milliseconds(moment: datetime) -> int:
@@ -14,9 +15,9 @@ def milliseconds(moment: datetime) -> int:
     1000
     """
     aware = moment if moment.utcoffset() is not None else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(milliseconds=1)
+    return (aware - _EPOCH) // _MILLISECOND
 
 
 def moment(ms: int) -> datetime:
     """Return the moment, in UTC, that is so many milliseconds after 1970-01-01 UTC."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return _EPOCH + ms * _MILLISECOND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,10 @@ def test_fused_scores_lie_in_0_1(rows: list[tuple[float, float]], alpha: float):
 # --- order ---
 
 
+def told(created: list[int], ids: list[str]) -> Callable[[Sequence[int]], list[tuple[int, str]]]:
+    return lambda tied: [(created[i], ids[i]) for i in tied]
+
+
 def test_equal_scores_are_ordered_by_cosine_then_newest_then_id():
     rows = [
         ("score", 0.9, nan, 1),
@@ -238,11 +243,20 @@ def test_equal_scores_are_ordered_by_cosine_then_newest_then_id():
     for seed in range(10):
         shuffled = random.Random(seed).sample(rows, len(rows))
         ids, scores, semantic, created = (list(column) for column in zip(*shuffled, strict=True))
-        assert [ids[i] for i in order(scores, semantic, created, ids)] == [row[0] for row in rows]
+        for n in range(1, len(rows) + 2):
+            best = order(scores, semantic, told(created, ids), n)
+            assert [ids[i] for i in best] == [row[0] for row in rows][:n]
+
+
+def test_origins_are_asked_of_what_ties_among_the_best_alone():
+    def none_is_asked(tied: Sequence[int]) -> list[tuple[int, str]]:
+        raise AssertionError(tied)
+
+    assert order([0.5, 0.9, 0.7, 0.5], [nan] * 4, none_is_asked, 2).tolist() == [1, 2]
 
 
 def test_order_of_nothing_is_nothing():
-    assert order([], [], [], []).tolist() == []
+    assert order([], [], lambda _: [], 10).tolist() == []
 
 
 @given(
@@ -266,7 +280,7 @@ def test_order_does_not_depend_on_the_order_of_the_input(rows: list[tuple[float,
         scores, semantic, created, ids = (
             [list(column) for column in zip(*given_rows, strict=True)] if given_rows else [[]] * 4
         )
-        results.append([ids[i] for i in order(scores, semantic, created, ids)])
+        results.append([ids[i] for i in order(scores, semantic, told(created, ids), len(rows) + 1)])
     expected = sorted(rows, key=lambda r: (-r[0], math.inf if math.isnan(r[1]) else -r[1], -r[2], r[3]))
     assert results == [[row[3] for row in expected]] * 2
 

@@ -404,12 +404,11 @@ class PostgresEngine:
         if words is not None and words.terms:
             keyword, coverage = self._keywords.scores(lengths, terms, counts, words)
         return Candidates(
-            keys=list(found),
-            ids=list(ids),
-            created_at=np.array(created, dtype=np.int64),
+            keys=found,
             semantic=np.clip(np.array(cosines, dtype=np.float64), -1.0, 1.0),  # without a vector: None, which is NaN
             keyword=keyword,
             coverage=coverage,
+            origins=lambda positions: [(created[i], ids[i]) for i in positions],
         )
 
     def _eligible(self, connection: Connection, scope: Scope) -> Eligible:
@@ -589,4 +588,4 @@ def _history(node: Node, now_ms: int) -> tuple[Any, ...]:
 _to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BATCH: Final = 1000
 _PAST_ALL: Final = 2**63 - 1
-_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
+_NO_CANDIDATES: Final = Candidates([], np.empty(0), np.empty(0), np.empty(0), lambda _: [])

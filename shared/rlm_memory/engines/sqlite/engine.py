@@ -305,7 +305,7 @@ class SQLiteEngine:
 
     def nodes(self, keys: Sequence[int]) -> list[Node]:
         with self._database.reading() as connection:
-            return self._nodes(connection.execute(statements.SELECT_NODES_BY_NUMBER, (json.dumps(list(keys)),)))
+            return self._nodes(self._rows(connection, statements.SELECT_NODES_BY_NUMBER, keys))
 
     def _nodes(self, rows: Iterable[Any]) -> list[Node]:
         return [node_of(row, self._namespace) for row in rows]
@@ -375,19 +375,19 @@ class SQLiteEngine:
                 found = np.concatenate([found, _newest(state, eligible, found, k - len(found))])
             if not len(found):
                 return _NO_CANDIDATES
-            rows = self._rows(connection, state, found)
+            nodes = state.nodes[found].tolist()
             keyword = coverage = np.full(len(found), np.nan)
             if words is not None and words.terms:
-                keyword, coverage = self._keywords.scores(connection, {row[0]: row[3] for row in rows}, words)
+                texts = dict(self._rows(connection, statements.SELECT_TEXT_HASHES, nodes))
+                keyword, coverage = self._keywords.scores(connection, texts, words)
             if query is not None:
                 self._measure(connection, state, query, found[np.isnan(cosines[found])], cosines)
             return Candidates(
-                keys=[row[0] for row in rows],
-                ids=[row[1] for row in rows],
-                created_at=np.array([row[2] for row in rows], dtype=np.int64),
+                keys=nodes,
                 semantic=cosines[found],
                 keyword=keyword,
                 coverage=coverage,
+                origins=lambda at: self._rows(connection, statements.SELECT_ORIGINS, [nodes[i] for i in at]),
             )
 
     def _eligible(self, connection: apsw.Connection, state: IndexState, scope: Scope) -> NDArray[np.bool_] | None:
@@ -441,12 +441,10 @@ class SQLiteEngine:
         if state.layout is not None and len(there):
             cosines[there] = state.layout.cosines(read_vectors(connection, state.layout, state.places[there]), query)
 
-    def _rows(
-        self, connection: apsw.Connection, state: IndexState, found: Positions
-    ) -> list[tuple[int, str, int, int]]:
-        """Return (node, id, created_at, text_hash) of each of these positions."""
-        rows = rows_of(connection, statements.SELECT_CANDIDATES, (json.dumps(state.nodes[found].tolist()),))
-        if len(rows) != len(found):
+    def _rows(self, connection: apsw.Connection, select: str, nodes: Sequence[int]) -> list[Any]:
+        """Return what a statement selects of each of these nodes, which the index lists."""
+        rows = rows_of(connection, select, (json.dumps(nodes),))
+        if len(rows) != len(nodes):
             raise StoreCorruptError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
         return rows
 
@@ -660,4 +658,4 @@ _VECTORS_AT_ONCE: Final = 64
 """So many vectors of 1,536 floats stay in the processor's cache while they are scaled and written."""
 _PAST_ALL: Final = 2**63 - 1
 _NOWHERE: Final[Positions] = np.empty(0, dtype=np.intp)
-_NO_CANDIDATES: Final = Candidates([], [], np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
+_NO_CANDIDATES: Final = Candidates([], np.empty(0), np.empty(0), np.empty(0), lambda _: [])

@@ -79,9 +79,12 @@ SELECT_STORED: Final = (
     "SELECT n.id, n.node, n.place, n.text, n.metadata, n.tier FROM json_each(?) AS wanted "
     "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value"
 )
-SELECT_CANDIDATES: Final = (
-    "SELECT n.node, n.id, n.created_at, n.text_hash "
-    "FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value ORDER BY wanted.key"
+SELECT_TEXT_HASHES: Final = (
+    "SELECT n.node, n.text_hash FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value"
+)
+SELECT_ORIGINS: Final = (
+    "SELECT n.created_at, n.id FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.node = wanted.value "
+    "ORDER BY wanted.key"
 )
 SELECT_KEYWORDS: Final = (
     "SELECT k.node, k.text FROM json_each(?) AS wanted CROSS JOIN node_keywords k ON k.node = wanted.value"
