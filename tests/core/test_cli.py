@@ -556,7 +556,7 @@ def test_a_copy_into_another_store_tells_so_and_fails(filled: Cli, store_path: P
     filled("delete", "--where", '{"source": "fox"}', "--yes", "--db", str(target))
     result = filled("copy", str(store_path), str(target))
     assert result.code == 2
-    assert "has something else in it" in result.err
+    assert "has a finished copy in it that was written to since" in result.err
     assert "Traceback" not in result.err
 
 

@@ -203,6 +203,55 @@ def test_a_target_that_holds_something_else_is_refused(way: tuple[str, str], ope
     assert opened(target).get("a")[0].text == "two"
 
 
+def test_which_side_of_a_finished_copy_has_gone_on_is_told(way: tuple[str, str], opened: Opened) -> None:
+    source, target = way
+    old = opened(source)
+    old.add("one", ids=["a"])
+    copy_store(source, target)
+    old.add("two", ids=["b"])
+
+    def told() -> str:
+        with pytest.raises(InvalidInputError) as caught:
+            copy_store(source, target)
+        return str(caught.value)
+
+    assert f"has a finished copy in it, and {old.location} has gone on since (node: 2 there, 1 here)." in told()
+    assert told().endswith("Copy to a store that is new, or bring nodes alone over: export, and import --nodes-only.")
+    old.delete("b")
+    assert copy_store(source, target)[0].counts["node"] == 1, "it is a copy again"
+    with opened(target) as new:
+        new.update("a", text="another")
+    assert "has a finished copy in it that was written to since (node: 1 there, 1 here)." in told()
+    old.delete("a")
+    assert f"of something else, or it was written to since and {old.location} too (node: 0 there, 1 here)." in told()
+
+
+def test_a_finished_copy_in_which_nothing_is_left_is_made_again(way: tuple[str, str], opened: Opened) -> None:
+    source, target = way
+    with opened(source) as old:
+        old.add("none")
+        old.clear()
+        assert copy_store(source, target)[0].counts == {}, "a copy of nothing"
+        old.add("one", ids=["a"])
+    for _ in range(2):
+        assert copy_store(source, target)[0].counts == {"node": 1}
+        with opened(target) as new:
+            assert new.delete("a") == 1
+            assert new.check()
+
+
+def test_a_copy_of_a_copy_is_a_copy(way: tuple[str, str], opened: Opened, tmp_path: Path) -> None:
+    source, target = way
+    with opened(source) as old:
+        old.add("one", ids=["a"])
+    [first] = copy_store(source, target)
+    [second] = copy_store(target, tmp_path / "again.db")
+    assert second == first
+    opened(tmp_path / "again.db").export(tmp_path / "again.jsonl")
+    opened(source).export(tmp_path / "first.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "first.jsonl").read_bytes()
+
+
 def test_a_source_that_changes_between_two_attempts_is_told(
     way: tuple[str, str], opened: Opened, clock: SettableClock
 ) -> None:
