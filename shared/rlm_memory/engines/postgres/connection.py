@@ -46,6 +46,7 @@ _DAMAGED: Final = "the database is damaged; restore a backup, or export what can
 _UNDONE: Final = (
     "another transaction was in the way, and the server has undone this one; nothing of this is kept, call it again"
 )
+_ENDED: Final = "a transaction took longer than the server's {} lets it; nothing of this call was written"
 _CONFLICTS: Final = (errors.DeadlockDetected, errors.SerializationFailure)
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -70,6 +71,12 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
     (errors.AdminShutdown, StoreUnavailableError, "the server was shut down; nothing of this call was written"),
     (errors.CrashShutdown, StoreUnavailableError, "the server has crashed; nothing of this call was written"),
     (errors.CannotConnectNow, StoreUnavailableError, "the server is starting or stopping; try again later"),
+    (
+        errors.IdleInTransactionSessionTimeout,
+        StoreUnavailableError,
+        _ENDED.format("idle_in_transaction_session_timeout"),
+    ),
+    (errors.TransactionTimeout, StoreUnavailableError, _ENDED.format("transaction_timeout")),
     (errors.InvalidPassword, StoreError, "the server refuses the password"),
     (errors.InvalidAuthorizationSpecification, StoreError, "the server refuses the role"),
     (errors.InvalidCatalogName, StoreError, "there is no such database; create it first"),

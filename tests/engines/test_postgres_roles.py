@@ -1,0 +1,192 @@
+"""Who may do what on a server: nothing but the extension needs a superuser, and daily work needs no right to create."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pytest
+
+from rlm_memory import Memory
+from rlm_memory.copying import copy_store
+from rlm_memory.errors import StoreError
+from rlm_memory.records import Encoded, ThreadCheckpoint
+from support import SettableClock, WordEmbedder
+
+psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
+
+DOCUMENTED: Final = Path(__file__).parents[2] / "docs" / "server.md"
+DATABASE: Final = "rlm_owned"
+OWNER: Final = "rlm_owner"
+WORKER: Final = "rlm_worker"
+
+
+def grants() -> str:
+    """Return the statements that the documentation has the owner say, for the roles of this test."""
+    (statements,) = re.findall(r"```sql\n(.*?)```", DOCUMENTED.read_text("utf-8"), re.DOTALL)
+    return str(re.sub(r"\bworker\b", WORKER, statements))
+
+
+Urls = Callable[..., str]
+
+
+@pytest.fixture
+def urls(postgres_server: str) -> Iterator[Urls]:
+    """Gives URLs of a database, with the extension, by role and schema; the role that owns it is no superuser."""
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        if not admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()[0]:
+            pytest.skip("making roles needs a superuser")
+        drop(admin)
+        for role in (OWNER, WORKER):
+            admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'planted' NOSUPERUSER NOCREATEDB NOCREATEROLE")
+        admin.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
+        there = admin.info
+
+        def url(role: str, schema: str = "agents", **options: object) -> str:
+            options = {"host": there.host, "port": there.port, "options": f"-c search_path={schema},public", **options}
+            return f"postgresql://{role}:planted@/{DATABASE}?{urlencode(options, quote_via=quote)}"
+
+        with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as inside:
+            inside.execute("CREATE EXTENSION vector SCHEMA public")
+        yield url
+        drop(admin)
+
+
+def drop(admin: Any) -> None:
+    admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+    for role in (OWNER, WORKER):
+        admin.execute(f"DROP ROLE IF EXISTS {role}")
+
+
+def say(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def opened(url: str, **options: Any) -> Memory:
+    return Memory.open(url, **{"embedder": WordEmbedder(16), "clock": SettableClock(), **options})
+
+
+def daily_work(memory: Memory) -> None:
+    memory.add(["green tea", "black coffee"], ids=["a", "b"], metadatas=[{"n": 1}, {"n": 2}], tier="session")
+    with memory.session("s") as session:
+        assert [hit.id for hit in memory.search("tea", k=1, where={"n": 1}, session=session)] == ["a"]
+        session.outcome(True)
+    memory.update("a", text="white tea")
+    memory.promote("a", "longterm", reason="good")
+    memory.sweep()
+    memory.conversations.append("chat", [{"n": 1}])
+    memory.conversations.archive_oldest("chat", 1)
+    memory.key_values("c").put({"k": 1})
+    memory.threads("t").put(
+        ThreadCheckpoint(
+            thread_id="t", id="1", parent_id=None, graph="", head=Encoded("json", b"{}"), metadata={},
+            values={"v": Encoded("bytes", bytes(range(256)) * 64)}, versions={"v": 1},
+        )
+    )  # fmt: skip
+    memory.threads("t").copy("t", "u")
+    memory.threads("t").delete("t")
+    memory.delete("b")
+    assert [node.text for node in memory.list()] == ["white tea"]
+    assert memory.stats().nodes == 1
+    assert list(memory.check()) == []
+
+
+def has_index(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        select = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('rlm_node_vectors_nearest')"
+        return bool(connection.execute(select).fetchone() == (True,))
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_an_owner_who_is_no_superuser_can_do_everything(urls: Urls, partitions: int) -> None:
+    url = urls(OWNER, partitions=partitions)
+    say(urls(OWNER), "CREATE SCHEMA agents")
+    with opened(url) as memory:
+        daily_work(memory)
+        say(urls(OWNER), "UPDATE rlm_namespaces SET nodes = nodes + 6000")  # so many that an index is due
+        memory.add("an index is due", ids=["c"])
+        assert has_index(urls(OWNER))
+        memory.compact()
+        say(urls(OWNER), "UPDATE rlm_namespaces SET nodes = nodes - 6000")
+        memory.reembed(WordEmbedder(32, model="another"))
+        assert memory.search("index", k=1)[0].id == "c"
+        assert list(memory.check()) == []
+    say(urls(OWNER), "CREATE SCHEMA elsewhere")
+    target = urls(OWNER, "elsewhere")
+    copy_store(url, target)
+    with opened(target, embedder=WordEmbedder(32, model="another")) as memory:
+        assert memory.search("index", k=1)[0].id == "c"
+        assert [each.thread_id for each in memory.threads("t").list("u")] == ["u"]
+        assert list(memory.check()) == []
+
+
+def test_an_owner_may_bring_many_vectors_and_builds_their_index(urls: Urls) -> None:
+    """In the schema `public` too, which is the owner's of the database since PostgreSQL 15."""
+    url = urls(OWNER, "public")
+    with opened(url, embedder=None) as memory:
+        vectors = np.random.default_rng(1).standard_normal((5_001, 8)).astype(np.float32)
+        memory.add(["text"] * 5_001, embeddings=vectors)
+        assert has_index(url)
+        assert memory.check()
+
+
+def test_a_role_with_the_documented_rights_can_do_all_daily_work_and_no_more(urls: Urls) -> None:
+    say(urls(OWNER), "CREATE SCHEMA agents")
+    with opened(urls(OWNER)) as owner:
+        owner.add("the first vector", ids=["first"])
+        owner.delete("first")
+    say(urls(OWNER), grants())
+    with opened(urls(WORKER)) as memory:
+        daily_work(memory)
+        say(urls(OWNER), "UPDATE rlm_namespaces SET nodes = nodes + 6000")
+        memory.add("an index is due", ids=["c"])
+        assert not has_index(urls(OWNER)), "the table is another's"
+        assert memory.search("index", k=1)[0].id == "c"
+    for statement in (
+        "UPDATE rlm_promotion_log SET reason = 'x'",
+        "DELETE FROM rlm_promotion_log",
+        "TRUNCATE rlm_nodes",
+        "DROP TABLE rlm_nodes",
+        "ALTER TABLE rlm_promotion_log DISABLE TRIGGER ALL",
+        "CREATE TABLE agents.mine ()",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            say(urls(WORKER), statement)
+    with opened(urls(OWNER)) as owner:
+        owner.compact()
+        assert has_index(urls(OWNER))
+        owner.reembed(WordEmbedder(32, model="another"))  # the table of the vectors is a new one
+    with opened(urls(WORKER), embedder=WordEmbedder(32, model="another")) as memory:
+        memory.add("after the change", ids=["d"])
+        assert memory.search("change", k=1)[0].id == "d"
+
+
+def test_a_role_that_may_not_create_says_who_has_to(urls: Urls) -> None:
+    say(urls(OWNER), "CREATE SCHEMA agents", f"GRANT USAGE ON SCHEMA agents TO {WORKER}")
+    with pytest.raises(StoreError, match="owns the schema"):
+        opened(urls(WORKER))
+    opened(urls(OWNER)).close()
+    say(urls(OWNER), f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA agents TO {WORKER}")
+    with opened(urls(WORKER)) as memory:
+        with pytest.raises(StoreError, match="role"):
+            memory.add("the first vector needs a table")
+        assert memory.count() == 0
+
+
+def test_a_database_without_the_extension_says_what_an_administrator_has_to_do(
+    urls: Urls, postgres_server: str
+) -> None:
+    with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as admin:
+        admin.execute("DROP EXTENSION vector")
+        (trusted,) = admin.execute("SELECT bool_or(trusted) FROM pg_available_extension_versions WHERE name = 'vector'")
+        if trusted[0]:
+            pytest.skip("on this server, the owner of a database may create the extension")
+    say(urls(OWNER), "CREATE SCHEMA agents")
+    with pytest.raises(StoreError, match="CREATE EXTENSION vector"):
+        opened(urls(OWNER))
