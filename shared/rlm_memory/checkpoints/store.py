@@ -84,8 +84,9 @@ class Finding:
 class CheckpointStore:
     """Keeps checkpoints in a folder that only its owner can read.
 
-    `trust` is the key that signs what is written and verifies what is read; `allow`, `provided`, `allow_pickle`,
-    `unsavable` and `limits` are those of `RLMCheckpoint`. `lock_timeout` is in seconds.
+    `trust` is the key that signs what is written and verifies what is read; `allow`, `provided`, `unsavable`
+    and `limits` are those of `RLMCheckpoint`; `pickle` is its `pickle` when it writes and its `allow_pickle` when it
+    reads. `lock_timeout` is in seconds.
     """
 
     def __init__(
