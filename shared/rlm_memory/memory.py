@@ -546,7 +546,7 @@ class Memory:
 
         Args:
             embedder: The new one, or its name.
-            progress: Called with (done, total) nodes after each batch.
+            progress: Called with (done, total) nodes after each batch, of those that no earlier call has embedded.
 
         Raises:
             EmbeddingError: The vectors could not be had; those of earlier batches are kept for the next call.
@@ -557,7 +557,8 @@ class Memory:
             raise InvalidInputError("reembed needs an embedder; to search by keywords alone, open with embedder=None.")
         total, done = 0, 0
         while batch := self._engine.outdated(model=resolved.model, limit=_BATCH):
-            total = total or self._engine.stats().with_vector
+            if progress is not None and not total:
+                total = self._engine.count_outdated()
             texts = [text for _, text in batch]
             vectors = checked(resolved.embed(texts), len(texts), resolved.dimensions)
             self._engine.put_new_vectors([key for key, _ in batch], texts, vectors, model=resolved.model)

@@ -239,6 +239,10 @@ class Engine(Protocol):
         """Return (key, text) of nodes, of all namespaces, whose vector of the new model is not there yet."""
         ...
 
+    def count_outdated(self) -> int:
+        """Return how many nodes `outdated` has to tell of, after it was asked once."""
+        ...
+
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         """Keep vectors of the new model beside the old ones."""
         ...

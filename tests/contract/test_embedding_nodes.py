@@ -423,13 +423,22 @@ def test_reembedding_gives_every_node_the_vector_of_the_new_model(open_shared):
     told, new = [], Upper(32, "new")
     assert memory.reembed(new, progress=lambda done, total: told.append((done, total))) == 3
     assert sorted(new.asked) == ["a cat", "a dog", "of another namespace"]
-    assert told[-1][0] == 3
+    assert told == [(3, 3)]
     assert (memory.stats().embedding_model, memory.stats().dimensions, memory.stats().pending) == ("new", 32, 2)
     assert cosine(memory, "a dog") == pytest.approx(1.0, abs=1e-6)
     assert memory.embed_pending() == 1
     again = open_shared(embedder=Upper(32, "new"), namespace="other")
     assert cosine(again, "of another namespace") == pytest.approx(1.0, abs=1e-6)
     assert memory.check()
+
+
+def test_reembedding_tells_how_far_it_is_in_all_namespaces(open_shared):
+    told = []
+    for namespace in ("other", "default"):
+        memory = open_shared(namespace=namespace)
+        memory.add([f"text {i}" for i in range(300)])
+    assert memory.reembed(Upper(64, "new"), progress=lambda done, total: told.append((done, total))) == 600
+    assert told == [(256, 600), (512, 600), (600, 600)]
 
 
 def test_an_interrupted_reembedding_is_taken_up_and_the_old_vectors_serve(open_shared):
@@ -442,9 +451,10 @@ def test_an_interrupted_reembedding_is_taken_up_and_the_old_vectors_serve(open_s
     assert memory.stats().dimensions == 64
     memory.add("written meanwhile", ids=["late"])
     memory.update("late", text="changed meanwhile")
-    paid = len(new.asked)
-    done = open_shared().reembed(new)
+    paid, told = len(new.asked), []
+    done = open_shared().reembed(new, progress=lambda done, total: told.append((done, total)))
     assert done == 601 - paid
+    assert told == [(256, done), (done, done)]
     assert len(new.asked) == 601
     assert open_shared(embedder=new).stats().with_vector == 601
     assert cosine(open_shared(embedder=new), "changed meanwhile") == pytest.approx(1.0, abs=1e-6)

@@ -369,6 +369,16 @@ def test_store_is_searched_with_the_embedder_it_was_filled_with(cli: Cli, notes:
     assert hit["semantic"] > 0
 
 
+@pytest.mark.parametrize("command", ["reembed --to wordllama", "reembed --pending --embedder wordllama"])
+def test_a_bar_on_a_terminal_shows_what_is_embedded(cli: Cli, command: str) -> None:
+    pytest.importorskip("wordllama", reason="needs the extra offline")
+    pending = "--pending" in command
+    cli("add", "-", "--size", "20", *([] if pending else ["--embedder", "wordllama"]), stdin="Words to embed now. " * 9)
+    shown = process(*command.split(), FORCE_COLOR="1")
+    assert shown.stdout == "9 nodes embedded.\n"
+    assert re.search(r"Embedding.*9/9", shown.stderr)
+
+
 def test_reembed_pending_fills_in_missing_vectors_alone(cli: Cli, notes: Path) -> None:
     pytest.importorskip("wordllama", reason="needs the extra offline")
     cli("add", str(notes), "--size", "40")

@@ -43,12 +43,17 @@ def import_(memory: Memory, folder: Path, progress: Callable[[int, int], object]
     return memory.import_(exported(memory, folder), progress=progress)
 
 
+def reembed(memory: Memory, folder: Path, progress: Callable[[int, int], object]) -> object:
+    memory.add(TEXTS)
+    return memory.reembed(WordEmbedder(model="new"), progress=progress)
+
+
 @pytest.fixture
 def memory() -> Memory:
     return Memory.open(":memory:", embedder=WordEmbedder())
 
 
-@pytest.mark.parametrize("work", [add, embed_pending, export, import_])
+@pytest.mark.parametrize("work", [add, embed_pending, reembed, export, import_])
 def test_long_work_tells_how_far_it_is_up_to_its_end(work: Work, memory: Memory, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     work(memory, tmp_path, lambda done, total: told.append((done, total)))

@@ -467,6 +467,11 @@ class PostgresEngine:
             rows = rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
             return [(namespace.int << 64 | node, text) for namespace, node, text in rows]
 
+    def count_outdated(self) -> int:
+        with self._database.reading() as connection:
+            (count,) = row_of(connection, statements.COUNT_OUTDATED, (BLANKS,))
+        return int(count)
+
     @repeated
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         rows = [

@@ -209,11 +209,13 @@ TRY_LOCK_INDEX: Final = "SELECT pg_try_advisory_lock(x'524c4d32'::int, hashtext(
 UNLOCK_INDEX: Final = "SELECT pg_advisory_unlock(x'524c4d32'::int, hashtext(current_schema()))"
 HAS_VECTORS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_node_vectors)"
 
-SELECT_OUTDATED: Final = (
-    "SELECT n.namespace, n.node, n.text FROM rlm_nodes n LEFT JOIN rlm_new_vectors v "
+_OUTDATED: Final = (
+    "FROM rlm_nodes n LEFT JOIN rlm_new_vectors v "
     "ON v.namespace = n.namespace AND v.node = n.node AND v.text_hash = n.text_hash "
-    "WHERE n.embedded AND v.node IS NULL AND btrim(n.text, %s) <> '' LIMIT %s"
+    "WHERE n.embedded AND v.node IS NULL AND btrim(n.text, %s) <> ''"
 )
+SELECT_OUTDATED: Final = f"SELECT n.namespace, n.node, n.text {_OUTDATED} LIMIT %s"
+COUNT_OUTDATED: Final = f"SELECT count(*) {_OUTDATED}"
 PUT_NEW_VECTOR: Final = (
     "INSERT INTO rlm_new_vectors (namespace, node, text_hash, vector) VALUES (%s, %s, %s, %s) "
     "ON CONFLICT (namespace, node) DO UPDATE SET text_hash = excluded.text_hash, vector = excluded.vector"

@@ -492,6 +492,11 @@ class SQLiteEngine:
                 connection.execute(statements.PUT_META, ("new_model", model))
             return rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
 
+    def count_outdated(self) -> int:
+        with self._database.reading() as connection:
+            (count,) = row_of(connection, statements.COUNT_OUTDATED, (BLANKS,))
+        return int(count)
+
     def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
         rows = [
             (key, text_hash(text), vector.tobytes())

@@ -377,10 +377,12 @@ DELETE_MESSAGES: Final = "DELETE FROM messages WHERE namespace = ?1 AND (?2 IS N
 # -- a change of the embedding model, and the rebuilding of the vectors ------------------------------------------------
 
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"
-SELECT_OUTDATED: Final = (
-    "SELECT n.node, n.text FROM nodes n LEFT JOIN new_vectors v ON v.node = n.node AND v.text_hash = n.text_hash "
-    "WHERE n.place IS NOT NULL AND v.node IS NULL AND trim(n.text, ?) <> '' LIMIT ?"
+_OUTDATED: Final = (
+    "FROM nodes n LEFT JOIN new_vectors v ON v.node = n.node AND v.text_hash = n.text_hash "
+    "WHERE n.place IS NOT NULL AND v.node IS NULL AND trim(n.text, ?) <> ''"
 )
+SELECT_OUTDATED: Final = f"SELECT n.node, n.text {_OUTDATED} LIMIT ?"
+COUNT_OUTDATED: Final = f"SELECT count(*) {_OUTDATED}"
 PUT_NEW_VECTOR: Final = "INSERT OR REPLACE INTO new_vectors (node, text_hash, vector) VALUES (?, ?, ?)"
 FORGET_PLACES: Final = "UPDATE nodes SET place = NULL WHERE place IS NOT NULL"
 SELECT_NEW_VECTORS: Final = (
