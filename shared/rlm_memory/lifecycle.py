@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from rlm_memory.conflicts import repeated
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Clock, Engine, Ledger, Tracked, TrackedOutcome, Vector
+from rlm_memory.ports import Clock, Engine, Ledger, ToWeigh, Tracked, TrackedOutcome, Vector
 from rlm_memory.promotion import (
     PromotionPolicy,
     Usage,
@@ -46,6 +46,8 @@ from rlm_memory.records import (
 from rlm_memory.times import milliseconds, moment
 from rlm_memory.validation import checked_ids, checked_reason, checked_time
 
+T = TypeVar("T")
+
 _PAGE: Final = 500
 _SETTLE_AFTER: Final = 0.25
 """Seconds until what was tracked is written down in the background, unless something else writes it down first."""
@@ -61,6 +63,12 @@ _MOST_SESSIONS: Final = 2**31 - 1
 
 _FORGOTTEN_AT_ONCE: Final = 5000
 """Accesses in one transaction: others wait for it as long as for the adding of some hundred nodes."""
+
+_WEIGHED_AT_ONCE: Final = 250
+"""Nodes that a sweep decides on in one transaction: each takes as long as the writing of one."""
+
+_SWEEP_ON_OPEN: Final = 2.0
+"""Seconds after which the opening of a store leaves the rest of the daily sweep to the next one."""
 
 _BATCHES_ON_OPEN: Final = 10
 _LONGEST_PAUSE: Final = 0.1
@@ -187,12 +195,12 @@ class Lifecycle:
         """
         self._catch_up_with_all()
         if sweep and self._sweep_is_due():
+            at, until = self._now(), time.monotonic() + _SWEEP_ON_OPEN
             try:
-                with self._engine.transaction(wait=False):
-                    if not self._sweep_is_due():  # another process may have been faster
-                        return
-                    self._sweep(self._now(), dry_run=False)
-                    more = self._forget(self._now())
+                for _ in _in_turns(self._sweep(at, wait=False)):
+                    if time.monotonic() > until:
+                        return  # the next to open the store goes on
+                more = True
                 for _ in range(_BATCHES_ON_OPEN):
                     more = more and self._forget(self._now(), wait=False)
             except StoreBusyError:
@@ -242,7 +250,13 @@ class Lifecycle:
             return self._end(session_id, self._now())
 
     def _end(self, session_id: str, at: datetime) -> list[PromotionDecision]:
-        nodes = self._ledger.used_in(session_id, "session")
+        decisions = self._decide_at_end(session_id, None, at)
+        self._ledger.end_session(session_id, milliseconds(at))
+        return decisions
+
+    def _decide_at_end(self, session_id: str, ids: Sequence[str] | None, at: datetime) -> list[PromotionDecision]:
+        """Decide what of a session, or which of these nodes of it, goes to longterm."""
+        nodes = self._ledger.used_in(session_id, "session", ids)
         usages = self._ledger.usage([node.id for node in nodes])
         decisions = []
         for node in nodes:
@@ -250,7 +264,6 @@ class Lifecycle:
             if decision is not None:
                 self._carry_out(decision, log_refusal=True)
                 decisions.append(decision)
-        self._ledger.end_session(session_id, milliseconds(at))
         return decisions
 
     def _carry_out(self, decision: PromotionDecision | None, *, log_refusal: bool) -> None:
@@ -265,41 +278,85 @@ class Lifecycle:
     # -- the sweep ----------------------------------------------------------------------------------------------
 
     def sweep(self, now: datetime | None, *, dry_run: bool) -> list[PromotionDecision]:
-        """End crashed sessions, then move what has earned longterm and what is long unused; return the moves."""
+        """End crashed sessions, then move what has earned longterm and what is long unused; return the moves.
+
+        Raises:
+            StoreBusyError: Somebody else is writing for longer than the time-out. What was done until then is kept, and
+                the next sweep goes on from there.
+        """
         at = self._now(now)
         if dry_run:
             self._catch_up_with_all()
             with self._engine.reading():
-                return self._sweep(at, dry_run=True)
+                weighed = self._ledger.to_weigh(self._least_sessions, self._policy.rules_across_sessions).numbers
+                return [
+                    decision
+                    for numbers, tier in self._parts(weighed, at)
+                    for decision in self._decide(numbers, tier, at)
+                ]
         self.settle()
-        with self._engine.transaction():
-            decisions = self._sweep(at, dry_run=False)
-        more = True
-        while more:
-            start = time.monotonic()
-            more = self._forget(at)
-            if more:  # who waits to write asks for the lock now and then, and would find it taken again
-                time.sleep(min(time.monotonic() - start, _LONGEST_PAUSE))
+        decisions = [decision for moved in _in_turns(self._sweep(at)) for decision in moved]
+        for _ in _in_turns(iter(lambda: self._forget(at), False)):
+            pass
         return decisions
 
-    def _sweep(self, at: datetime, *, dry_run: bool) -> list[PromotionDecision]:
-        decisions = [] if dry_run else self._end_crashed(at)
-        oldest = milliseconds(at) - round(min(self._policy.archive_after_days, _FOREVER_DAYS) * _DAY_MS)
+    def _sweep(self, at: datetime, *, wait: bool = True) -> Iterator[list[PromotionDecision]]:
+        """Sweep part by part, each in a transaction of its own, and yield what each has moved.
+
+        What there is to do is listed without keeping anybody from writing, and decided on as it is when its part comes.
+        Parts that are not asked for are left to the next sweep.
+        """
+        before = milliseconds(at) - round(min(self._policy.session_idle_hours / 24, _FOREVER_DAYS) * _DAY_MS)
+        for ends in self._ends(before):
+            yield self._end_part(ends, before, at, wait=wait)
         rules = self._policy.rules_across_sessions
-        proved = self._ledger.proved(min(self._policy.min_sessions, _MOST_SESSIONS), rules)
-        nodes = [*proved, *self._ledger.unused(oldest)]
-        for start in range(0, len(nodes), _PAGE):
-            some = nodes[start : start + _PAGE]
-            usages = self._ledger.usage([node.id for node in some])
-            for node in some:
-                decision = decide_in_sweep(node, usages[node.id], self._policy, now=at)
-                if decision is not None and decision.moved:
-                    decisions.append(decision)
-                    if not dry_run:
-                        self._carry_out(decision, log_refusal=False)
-        if not dry_run:
-            self._ledger.note_sweep(milliseconds(at), rules)
+        found = self._to_weigh(rules, wait=wait)
+        for numbers, tier in self._parts(found.numbers, at):
+            yield self._sweep_part(numbers, tier, found.era, at, wait=wait)
+        with self._engine.transaction(wait=wait):
+            self._ledger.note_sweep(milliseconds(at), rules, found.era)
+
+    def _to_weigh(self, rules: str, *, wait: bool) -> ToWeigh:
+        found = self._ledger.to_weigh(self._least_sessions, rules)
+        if found.era is not None:
+            return found
+        with self._engine.transaction(wait=wait):
+            self._ledger.begin_weighing(rules)
+        return self._ledger.to_weigh(self._least_sessions, rules)
+
+    @repeated
+    def _sweep_part(
+        self, numbers: Sequence[int], tier: Tier, era: int | None, at: datetime, *, wait: bool
+    ) -> list[PromotionDecision]:
+        with self._engine.transaction(wait=wait):
+            decisions = self._decide(numbers, tier, at)
+            for decision in decisions:
+                self._carry_out(decision, log_refusal=False)
+            if tier == "session":
+                self._ledger.note_weighed(numbers, self._policy.rules_across_sessions, era)
         return decisions
+
+    @property
+    def _least_sessions(self) -> int:
+        return min(self._policy.min_sessions, _MOST_SESSIONS)
+
+    def _parts(self, to_weigh: Sequence[int], at: datetime) -> Iterator[tuple[Sequence[int], Tier]]:
+        """Yield the numbers of some nodes that a sweep looks at, and the tier they were in, part by part."""
+        oldest = milliseconds(at) - round(min(self._policy.archive_after_days, _FOREVER_DAYS) * _DAY_MS)
+        listed: tuple[tuple[Sequence[int], Tier], ...] = (
+            (to_weigh, "session"),
+            (self._ledger.unused(oldest), "longterm"),
+        )
+        for numbers, tier in listed:
+            for start in range(0, len(numbers), _WEIGHED_AT_ONCE):
+                yield numbers[start : start + _WEIGHED_AT_ONCE], tier
+
+    def _decide(self, numbers: Sequence[int], tier: Tier, at: datetime) -> list[PromotionDecision]:
+        """Return the moves that a sweep makes of those of these nodes that still are in a tier."""
+        nodes = self._ledger.among(numbers, tier, self._least_sessions if tier == "session" else 0)
+        usages = self._ledger.usage([node.id for node in nodes])
+        decisions = [decide_in_sweep(node, usages[node.id], self._policy, now=at) for node in nodes]
+        return [decision for decision in decisions if decision is not None and decision.moved]
 
     @repeated
     def _forget(self, at: datetime, *, wait: bool = True) -> bool:
@@ -310,10 +367,36 @@ class Lifecycle:
         with self._engine.transaction(wait=wait):
             return self._ledger.forget_accesses(before, _FORGOTTEN_AT_ONCE)
 
-    def _end_crashed(self, at: datetime) -> list[PromotionDecision]:
-        idle = milliseconds(at) - round(min(self._policy.session_idle_hours / 24, _FOREVER_DAYS) * _DAY_MS)
-        ended = [decision for session_id in self._ledger.idle_sessions(idle) for decision in self._end(session_id, at)]
-        return [decision for decision in ended if decision.moved]
+    @repeated
+    def _end_part(
+        self, ends: Sequence[tuple[str, list[str], bool]], before_ms: int, at: datetime, *, wait: bool
+    ) -> list[PromotionDecision]:
+        """Decide on these parts of crashed sessions, end those of which it is the last, and return what has moved."""
+        decisions: list[PromotionDecision] = []
+        with self._engine.transaction(wait=wait):
+            for session_id, ids, are_last in ends:
+                if not _is_idle(self._ledger.session(session_id), before_ms):
+                    continue  # it goes on after all
+                decisions += self._decide_at_end(session_id, ids, at)
+                if are_last:
+                    self._ledger.end_session(session_id, milliseconds(at))
+        return [decision for decision in decisions if decision.moved]
+
+    def _ends(self, before_ms: int) -> Iterator[list[tuple[str, list[str], bool]]]:
+        """Yield sessions to end, some at once, with nodes to decide on, and whether these are all that are left."""
+        part: list[tuple[str, list[str], bool]] = []
+        size = 0
+        for session_id in self._ledger.idle_sessions(before_ms):
+            ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+            for start in range(0, max(len(ids), 1), _WEIGHED_AT_ONCE):
+                some = ids[start : start + _WEIGHED_AT_ONCE]
+                part.append((session_id, some, start + _WEIGHED_AT_ONCE >= len(ids)))
+                size += 1 + len(some)
+                if size >= _WEIGHED_AT_ONCE:
+                    yield part
+                    part, size = [], 0
+        if part:
+            yield part
 
     # -- by hand ------------------------------------------------------------------------------------------------
 
@@ -541,6 +624,22 @@ class Lifecycle:
             _logger.warning("Accesses are left to the next to open the store: %s", error)
         finally:
             self._ledger.close()
+
+
+def _in_turns(steps: Iterator[T]) -> Iterator[T]:
+    """Take steps that write, and pause between them for as long as each took.
+
+    Who waits to write asks for the lock now and then, and would find it taken again.
+    """
+    start = time.monotonic()
+    for step in steps:
+        yield step
+        time.sleep(min(time.monotonic() - start, _LONGEST_PAUSE))
+        start = time.monotonic()
+
+
+def _is_idle(session: SessionRecord | None, before_ms: int) -> bool:
+    return session is not None and session.ended_at is None and milliseconds(session.last_active) < before_ms
 
 
 def _within(usage: Usage, session_id: str) -> Usage:

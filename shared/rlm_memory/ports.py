@@ -294,6 +294,15 @@ class TrackedOutcome:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToWeigh:
+    """What a sweep has left to weigh, see `Ledger.to_weigh`: numbers of nodes, in ascending order."""
+
+    numbers: Sequence[int]
+    era: int | None
+    """What tells, for the nodes of this list, whether it still is complete. None where that is not to be noted."""
+
+
 class Ledger(Protocol):
     """Keeps what the rules weigh, the tiers they give, and the log of both, of one namespace.
 
@@ -403,15 +412,31 @@ class Ledger(Protocol):
         """Note that these outcomes have changed a confidence."""
         ...
 
-    def proved(self, least_sessions: int, rules: str) -> list[Node]:
-        """Return the nodes in session that so many sessions have used.
+    def begin_weighing(self, rules: str) -> None:
+        """Note that all nodes in session are to be weighed by these rules, unless that is done or under way."""
+        ...
 
-        Where the last sweep was made by the same rules: only those of which something has changed since.
+    def to_weigh(self, least_sessions: int, rules: str) -> ToWeigh:
+        """Return what a sweep by these rules has left to weigh; it goes on where one that was interrupted has stopped.
+
+        These are nodes in session that so many sessions have used and that were not weighed, and all of which something
+        has changed since they were.
         """
         ...
 
-    def unused(self, before_ms: int) -> list[Node]:
-        """Return the nodes in longterm, not pinned, that nothing has happened to since then."""
+    def note_weighed(self, numbers: Sequence[int], rules: str, era: int | None) -> None:
+        """Note that these nodes, a part of what `to_weigh` gave with that era, are weighed as they are now.
+
+        The parts come in order, each in the transaction that carries out what is decided about it.
+        """
+        ...
+
+    def unused(self, before_ms: int) -> list[int]:
+        """Return the numbers of the nodes in longterm, not pinned, that nothing has happened to since then."""
+        ...
+
+    def among(self, numbers: Sequence[int], tier: Tier, least_sessions: int) -> list[Node]:
+        """Return those of these nodes, by number, that are in a tier and that so many sessions have used."""
         ...
 
     def used(self) -> list[Node]:
@@ -426,11 +451,12 @@ class Ledger(Protocol):
         """Return when the last sweep was, in milliseconds."""
         ...
 
-    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
-        """Note that a sweep is made at this time, and has weighed all that had changed by these rules: see `proved`.
+    def note_sweep(self, at_ms: int, rules: str, era: int | None) -> None:
+        """Note that a sweep is made at this time, and has weighed all that `to_weigh` gave with that era."""
+        ...
 
-        Without rules, it was made of another store, and here nothing is weighed.
-        """
+    def note_sweep_elsewhere(self, at_ms: int) -> None:
+        """Note the time of a sweep that was made of another store: here nothing is weighed."""
         ...
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:

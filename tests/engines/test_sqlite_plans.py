@@ -57,9 +57,12 @@ def test_the_log_of_a_node_is_found_by_its_node(connection: apsw.Connection) -> 
 
 
 def test_a_sweep_walks_over_what_has_changed_or_become_due(connection: apsw.Connection) -> None:
-    since = plan(connection, statements.SELECT_PROVED_SINCE)
-    assert since[0].startswith("SEARCH w USING INTEGER PRIMARY KEY"), since
-    assert not any(step.startswith("SCAN") for step in since), since
+    [since] = plan(connection, statements.SELECT_UNWEIGHED)
+    assert since.startswith("SEARCH unweighed_nodes USING INTEGER PRIMARY KEY"), since
+    proved = plan(connection, statements.SELECT_PROVED)
+    assert "(namespace=? AND tier=? AND rowid>?)" in proved[0], proved
+    assert "SEARCH u USING PRIMARY KEY (node=?)" in proved, proved
+    assert not any("TEMP B-TREE" in step for step in proved), proved
     assert any(
         "nodes_to_archive (namespace=? AND <expr><?)" in step for step in plan(connection, statements.SELECT_UNUSED)
     )

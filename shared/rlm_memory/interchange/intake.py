@@ -149,7 +149,7 @@ class Intake:
                     self._engine.messages.insert(parts)
                 case SweepPart():
                     last = self._engine.ledger.last_sweep()
-                    self._engine.ledger.note_sweep(max(parts[0].at, parts[0].at if last is None else last))
+                    self._engine.ledger.note_sweep_elsewhere(max(parts[0].at, parts[0].at if last is None else last))
                 case KeyValuePart():
                     for collection, of_it in itertools.groupby(parts, lambda part: part.collection):
                         self._engine.key_values.put(collection, {part.key: part.value for part in of_it})

@@ -15,9 +15,10 @@ from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
 from rlm_memory.engines.reports import Report, line_of, report_of
 from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of
+from rlm_memory.engines.weighing import Weighed, weighed_of
 from rlm_memory.errors import StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked, TrackedOutcome
+from rlm_memory.ports import ToWeigh, Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
 from rlm_memory.records import (
     Access,
@@ -332,21 +333,48 @@ class PostgresLedger:
         with self._database.transaction() as connection:
             connection.execute(statements.MARK_LEARNED, (self._namespace, list(outcomes)))
 
-    def proved(self, least_sessions: int, rules: str) -> list[Node]:
-        with self._database.reading() as connection:
-            row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._namespace,))
-            weighed = row is not None and row[0] == rules
-            return self._nodes(statements.SELECT_PROVED_SINCE if weighed else statements.SELECT_PROVED, least_sessions)
+    def begin_weighing(self, rules: str) -> None:
+        with self._database.transaction() as connection:
+            self._note_weighed(connection, self._weighed(connection, rules).begun())
 
-    def unused(self, before_ms: int) -> list[Node]:
-        return self._nodes(statements.SELECT_UNUSED, before_ms, before_ms)
+    def to_weigh(self, least_sessions: int, rules: str) -> ToWeigh:
+        with self._database.reading() as connection:
+            weighed = self._weighed(connection, rules)
+            asked = {"namespace": self._namespace, "least": least_sessions, "after": weighed.up_to}
+            listed = rows_of(connection, statements.SELECT_UNWEIGHED, (self._namespace,))
+            proved = rows_of(connection, statements.SELECT_PROVED, asked)
+        return ToWeigh(sorted({node for (node,) in (*listed, *proved)}), weighed.era)
+
+    def note_weighed(self, numbers: Sequence[int], rules: str, era: int | None) -> None:
+        with self._database.transaction() as connection:
+            weighed = self._weighed(connection, rules)
+            if weighed.era is None:
+                return  # the list is for other rules now
+            connection.execute(statements.FORGET_UNWEIGHED, (self._namespace, list(numbers)))
+            if weighed.era == era:
+                self._note_weighed(connection, weighed.and_up_to(max(numbers)))
+
+    def _weighed(self, connection: Connection, rules: str) -> Weighed:
+        row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._namespace,))
+        return weighed_of(None if row is None else row[0], rules)
+
+    def _note_weighed(self, connection: Connection, weighed: Weighed) -> None:
+        connection.execute(statements.SET_WEIGHED_BY, (weighed.text, self._namespace))
+
+    def unused(self, before_ms: int) -> list[int]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_UNUSED, (self._namespace, before_ms, before_ms))
+        return [node for (node,) in rows]
+
+    def among(self, numbers: Sequence[int], tier: Tier, least_sessions: int) -> list[Node]:
+        asked = {"namespace": self._namespace, "numbers": list(numbers), "tier": tier, "least": least_sessions}
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_AMONG, asked)
+        return [node_of(row, self._name) for row in rows]
 
     def used(self) -> list[Node]:
-        return self._nodes(statements.SELECT_USED)
-
-    def _nodes(self, select: str, *values: int) -> list[Node]:
         with self._database.reading() as connection:
-            rows = rows_of(connection, select, (self._namespace, *values))
+            rows = rows_of(connection, statements.SELECT_USED, (self._namespace,))
         return [node_of(row, self._name) for row in rows]
 
     def births(self) -> list[tuple[str, int]]:
@@ -358,10 +386,17 @@ class PostgresLedger:
             row = row_of(connection, statements.SELECT_LAST_SWEEP, (self._namespace,))
         return None if row is None else row[0]
 
-    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
+    def note_sweep(self, at_ms: int, rules: str, era: int | None) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.FORGET_UNWEIGHED, (self._namespace,))
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, rules, self._namespace))
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._namespace))
+            weighed = self._weighed(connection, rules)
+            if weighed.era is not None and weighed.era == era:
+                self._note_weighed(connection, weighed.and_up_to())
+
+    def note_sweep_elsewhere(self, at_ms: int) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._namespace))
+            connection.execute(statements.WEIGH_ALL, (self._namespace,))
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
         with self._database.transaction() as connection:

@@ -403,16 +403,21 @@ SET_CONFIDENCES: Final = (
     "FROM unnest(%s::uuid[], %s::float8[]) AS new (id_key, confidence) "
     "WHERE n.namespace = %s AND n.id_key = new.id_key"
 )
+# Of the sessions of a node, no more are counted than suffice.
+_SESSIONS: Final = (
+    "(SELECT count(*) FROM (SELECT 1 FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node "
+    "LIMIT %(least)s) AS counted) >= %(least)s"
+)
 # Nodes in session that enough sessions have used; the rules look at the rest.
 SELECT_PROVED: Final = (
-    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'session' "
-    "AND (SELECT count(*) FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) >= %s ORDER BY n.node"
+    "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %(namespace)s AND n.tier = 'session' AND n.node > %(after)s "
+    f"AND {_SESSIONS} ORDER BY n.node"
 )
-SELECT_PROVED_SINCE: Final = (
-    f"SELECT {NODE_COLUMNS} FROM rlm_unweighed_nodes w "
-    "JOIN rlm_nodes n ON n.namespace = w.namespace AND n.node = w.node WHERE w.namespace = %s AND n.tier = 'session' "
-    "AND (SELECT count(*) FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) >= %s ORDER BY n.node"
+SELECT_AMONG: Final = (
+    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %(namespace)s "
+    f"AND n.node = ANY (%(numbers)s::bigint[]) AND n.tier = %(tier)s AND {_SESSIONS} ORDER BY n.node"
 )
+SELECT_UNWEIGHED: Final = "SELECT node FROM rlm_unweighed_nodes WHERE namespace = %s ORDER BY node"
 # In the transaction that changes something the rules weigh.
 NOTE_UNWEIGHED: Final = (
     "INSERT INTO rlm_unweighed_nodes (namespace, node) SELECT namespace, node FROM rlm_nodes "
@@ -423,11 +428,12 @@ NOTE_UNWEIGHED_IDS: Final = (
     "WHERE namespace = %s AND id_key = ANY (%s::uuid[]) AND tier = 'session' ON CONFLICT DO NOTHING"
 )
 SELECT_WEIGHED_BY: Final = "SELECT weighed_by FROM rlm_namespaces WHERE namespace = %s"
+SET_WEIGHED_BY: Final = "UPDATE rlm_namespaces SET weighed_by = %s WHERE namespace = %s"
 # For whoever adds what the rules weigh by another way than the use of a node.
 WEIGH_ALL: Final = "UPDATE rlm_namespaces SET weighed_by = NULL WHERE namespace = %s"
-FORGET_UNWEIGHED: Final = "DELETE FROM rlm_unweighed_nodes WHERE namespace = %s"
+FORGET_UNWEIGHED: Final = "DELETE FROM rlm_unweighed_nodes WHERE namespace = %s AND node = ANY (%s::bigint[])"
 SELECT_UNUSED: Final = (
-    f"SELECT {NODE_COLUMNS} FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'longterm' AND NOT n.pinned "
+    "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'longterm' AND NOT n.pinned "
     "AND n.tier_since < %s AND greatest(n.created_at, n.last_accessed) < %s ORDER BY n.node"
 )
 SELECT_USED: Final = (
@@ -440,7 +446,7 @@ SELECT_FADING: Final = (
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM rlm_nodes WHERE namespace = %s"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM rlm_namespaces WHERE namespace = %s"
-SET_LAST_SWEEP: Final = "UPDATE rlm_namespaces SET last_sweep = %s, weighed_by = %s WHERE namespace = %s"
+SET_LAST_SWEEP: Final = "UPDATE rlm_namespaces SET last_sweep = %s WHERE namespace = %s"
 
 INSERT_EDGE: Final = (
     "INSERT INTO rlm_edges (namespace, source, target, kind, created_at) SELECT s.namespace, s.node, t.node, %s, %s "

@@ -15,9 +15,10 @@ from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.index import node_range
 from rlm_memory.engines.sqlite.journal import AccessJournal
+from rlm_memory.engines.weighing import Weighed, weighed_of
 from rlm_memory.errors import StoreBusyError
 from rlm_memory.forks import renewed_in_child
-from rlm_memory.ports import Tracked, TrackedOutcome
+from rlm_memory.ports import ToWeigh, Tracked, TrackedOutcome
 from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
 from rlm_memory.records import (
     Access,
@@ -310,28 +311,48 @@ class SQLiteLedger:
         with self._database.transaction() as connection:
             connection.executemany(statements.MARK_LEARNED, [(outcome,) for outcome in outcomes])
 
-    def proved(self, least_sessions: int, rules: str) -> list[Node]:
+    def begin_weighing(self, rules: str) -> None:
+        with self._database.transaction() as connection:
+            self._note_weighed(connection, self._weighed(connection, rules).begun())
+
+    def to_weigh(self, least_sessions: int, rules: str) -> ToWeigh:
         with self._database.reading() as connection:
-            row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._namespace,))
-            if row is None:
-                return []
-            number, weighed_by = row
-            if weighed_by == rules:
-                values = (*node_range(number), least_sessions)
-                rows = rows_of(connection, statements.SELECT_PROVED_SINCE, values)
-            else:
-                rows = rows_of(connection, statements.SELECT_PROVED, (number, least_sessions))
+            weighed = self._weighed(connection, rules)
+            asked = (self._number(connection), least_sessions, weighed.up_to)
+            listed = rows_of(connection, statements.SELECT_UNWEIGHED, node_range(self._number(connection)))
+            proved = rows_of(connection, statements.SELECT_PROVED, asked)
+        return ToWeigh(sorted({node for (node,) in (*listed, *proved)}), weighed.era)
+
+    def note_weighed(self, numbers: Sequence[int], rules: str, era: int | None) -> None:
+        with self._database.transaction() as connection:
+            weighed = self._weighed(connection, rules)
+            if weighed.era is None:
+                return  # the list is for other rules now
+            connection.execute(statements.FORGET_UNWEIGHED, (json.dumps(list(numbers)),))
+            if weighed.era == era:
+                self._note_weighed(connection, weighed.and_up_to(max(numbers)))
+
+    def _weighed(self, connection: apsw.Connection, rules: str) -> Weighed:
+        row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._number(connection),))
+        return weighed_of(None if row is None else row[0], rules)
+
+    def _note_weighed(self, connection: apsw.Connection, weighed: Weighed) -> None:
+        connection.execute(statements.SET_WEIGHED_BY, (weighed.text, self._number(connection)))
+
+    def unused(self, before_ms: int) -> list[int]:
+        with self._database.reading() as connection:
+            rows = rows_of(connection, statements.SELECT_UNUSED, (self._number(connection), before_ms))
+        return [node for (node,) in rows]
+
+    def among(self, numbers: Sequence[int], tier: Tier, least_sessions: int) -> list[Node]:
+        with self._database.reading() as connection:
+            asked = (json.dumps(list(numbers)), least_sessions, tier)
+            rows = rows_of(connection, statements.SELECT_AMONG, asked)
         return [node_of(row, self._namespace) for row in rows]
 
-    def unused(self, before_ms: int) -> list[Node]:
-        return self._nodes(statements.SELECT_UNUSED, before_ms)
-
     def used(self) -> list[Node]:
-        return self._nodes(statements.SELECT_USED)
-
-    def _nodes(self, select: str, *values: int) -> list[Node]:
         with self._database.reading() as connection:
-            rows = rows_of(connection, select, (self._number(connection), *values))
+            rows = rows_of(connection, statements.SELECT_USED, (self._number(connection),))
         return [node_of(row, self._namespace) for row in rows]
 
     def births(self) -> list[tuple[str, int]]:
@@ -343,11 +364,18 @@ class SQLiteLedger:
             row = row_of(connection, statements.SELECT_LAST_SWEEP, (self._number(connection),))
         return None if row is None else row[0]
 
-    def note_sweep(self, at_ms: int, rules: str | None = None) -> None:
+    def note_sweep(self, at_ms: int, rules: str, era: int | None) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._number(connection)))
+            weighed = self._weighed(connection, rules)
+            if weighed.era is not None and weighed.era == era:
+                self._note_weighed(connection, weighed.and_up_to())
+
+    def note_sweep_elsewhere(self, at_ms: int) -> None:
         with self._database.transaction() as connection:
             number = self._number(connection)
-            connection.execute(statements.FORGET_UNWEIGHED, node_range(number))
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, rules, number))
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, number))
+            connection.execute(statements.WEIGH_ALL, (number,))
 
     def link(self, source: str, target: str, kind: str, at_ms: int) -> None:
         with self._database.transaction() as connection:

@@ -296,22 +296,25 @@ SET_PINNED: Final = (
 SET_CONFIDENCE: Final = (
     "UPDATE nodes SET confidence = ?, decayed_at = coalesce(?, decayed_at) WHERE namespace = ? AND id = ?"
 )
-# Nodes in session that enough sessions have used; the rules look at the rest.
-SELECT_PROVED: Final = (
-    f"SELECT {NODE_COLUMNS} FROM nodes n WHERE n.namespace = ? AND n.tier = 'session' "
-    "AND (SELECT count(*) FROM uses u WHERE u.node = n.node) >= ? ORDER BY n.node"
-)
-SELECT_PROVED_SINCE: Final = (
-    f"SELECT {NODE_COLUMNS} FROM unweighed_nodes w CROSS JOIN nodes n ON n.node = w.node "
-    "WHERE w.node BETWEEN ? AND ? AND n.tier = 'session' "
-    "AND (SELECT count(*) FROM uses u WHERE u.node = n.node) >= ? ORDER BY n.node"
-)
-SELECT_WEIGHED_BY: Final = "SELECT number, weighed_by FROM namespaces WHERE name = ?"
+# Of the sessions of a node, no more are counted than suffice.
+_SESSIONS: Final = "(SELECT count(*) FROM (SELECT 1 FROM uses u WHERE u.node = n.node LIMIT ?2)) >= ?2"
+SELECT_WEIGHED_BY: Final = "SELECT weighed_by FROM namespaces WHERE number = ?"
+SET_WEIGHED_BY: Final = "UPDATE namespaces SET weighed_by = ? WHERE number = ?"
 # For whoever adds what the rules weigh by another way than the use of a node.
 WEIGH_ALL: Final = "UPDATE namespaces SET weighed_by = NULL WHERE number = ?"
-FORGET_UNWEIGHED: Final = "DELETE FROM unweighed_nodes WHERE node BETWEEN ? AND ?"
+# Nodes in session that enough sessions have used; the rules look at the rest.
+SELECT_PROVED: Final = (
+    f"SELECT n.node FROM nodes n WHERE n.namespace = ?1 AND n.tier = 'session' AND n.node > ?3 AND {_SESSIONS} "
+    "ORDER BY n.node"
+)
+SELECT_AMONG: Final = (
+    f"SELECT {NODE_COLUMNS} FROM json_each(?1) AS wanted CROSS JOIN nodes n ON n.node = wanted.value "
+    f"WHERE n.tier = ?3 AND {_SESSIONS} ORDER BY wanted.key"
+)
+SELECT_UNWEIGHED: Final = "SELECT node FROM unweighed_nodes WHERE node BETWEEN ? AND ? ORDER BY node"
+FORGET_UNWEIGHED: Final = "DELETE FROM unweighed_nodes WHERE node IN (SELECT value FROM json_each(?))"
 SELECT_UNUSED: Final = (
-    f"SELECT {NODE_COLUMNS} FROM nodes n INDEXED BY nodes_to_archive "
+    "SELECT n.node FROM nodes n INDEXED BY nodes_to_archive "
     "WHERE n.namespace = ? AND n.tier = 'longterm' AND n.pinned = 0 "
     "AND max(n.created_at, n.tier_since, coalesce(n.last_accessed, 0)) < ? ORDER BY n.node"
 )
@@ -326,7 +329,7 @@ SELECT_FADING: Final = (
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM nodes WHERE namespace = ?"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM namespaces WHERE number = ?"
-SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ?, weighed_by = ? WHERE number = ?"
+SET_LAST_SWEEP: Final = "UPDATE namespaces SET last_sweep = ? WHERE number = ?"
 
 INSERT_EDGE: Final = (
     "INSERT OR IGNORE INTO edges (source, target, kind, created_at) SELECT s.node, t.node, ?, ? "

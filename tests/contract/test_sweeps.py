@@ -1,0 +1,154 @@
+"""Sweeps of many memories: part by part, with others writing in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rlm_memory import Memory, Node, PromotionDecision, PromotionPolicy, lifecycle
+from support import SettableClock
+
+OpenMemory = Callable[..., Memory]
+MANY = 240
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that these are enough for a dozen transactions of one sweep."""
+    monkeypatch.setattr(lifecycle, "_WEIGHED_AT_ONCE", 20)
+
+
+def prove(memory: Memory, ids: list[str]) -> None:
+    """Take what is in session to the brink of longterm: it has all but the confidence, where it lacks that."""
+    for name in ("s1", "s2", "s3"):
+        session = memory.session(name)
+        session.record_access(ids)
+        session.outcome(True)
+
+
+def fill(memory: Memory, count: int = MANY) -> list[str]:
+    """Add memories in session that a sweep has to weigh, and return their ids; every third is too doubtful to move."""
+    ids = [f"{i:05}" for i in range(count)]
+    memory.add([Node(text=id, id=id, tier="session", confidence=0.1 if int(id) % 3 else 0.9) for id in ids])
+    prove(memory, ids)
+    return ids
+
+
+def sure(ids: list[str]) -> list[str]:
+    return [id for id in ids if int(id) % 3 == 0]
+
+
+def moved(memory: Memory) -> list[str]:
+    """Return the ids of what the rules have moved, by the log."""
+    return [entry.decision.node_id for entry in memory.promotion_log() if entry.decision.actor == "auto"]
+
+
+def test_a_sweep_of_many_moves_each_once_and_the_next_one_nothing(memory: Memory) -> None:
+    ids = fill(memory)
+    expected = sure(ids)
+    assert [decision.node_id for decision in memory.sweep(dry_run=True)] == expected
+    assert moved(memory) == []
+    assert [decision.node_id for decision in memory.sweep()] == expected
+    assert memory.sweep() == []
+    assert moved(memory) == expected
+    assert memory.check()
+
+
+def test_others_write_while_many_are_swept_and_what_they_change_is_judged_as_it_is_then(
+    open_shared: OpenMemory,
+) -> None:
+    sweeping, other = open_shared(embedder=None), open_shared(embedder=None, sweep=False)
+    ids = fill(sweeping)
+    last = sure(ids)[-3:]
+    decisions: list[PromotionDecision] = []
+    thread = threading.Thread(target=lambda: decisions.extend(sweeping.sweep()))
+    thread.start()
+    try:
+        while other.get(ids[0])[0].tier == "session" and thread.is_alive():
+            pass
+        other.update(last[0], confidence=0.1)
+        other.delete(last[1])
+        other.promote(last[2], "archive", reason="put away")
+        other.update(ids[-2], confidence=0.9)  # among its accesses are doubtful ones: not enough
+        slowest, writes = 0.0, 0
+        while thread.is_alive() and writes < 30:
+            start = time.monotonic()
+            other.add("written in between")
+            slowest = max(slowest, time.monotonic() - start)
+            writes += thread.is_alive()
+    finally:
+        thread.join()
+    assert writes >= 2, "others got no turn"
+    assert slowest < 5, "the time-out of a write is 10 s"
+    assert [decision.node_id for decision in decisions] == sure(ids)[:-3]
+    assert sorted(moved(other)) == sure(ids)[:-3]
+    assert [node.tier for node in other.get(last)] == ["session", "archive"]
+    assert other.sweep() == []
+    other.update(last[0], confidence=0.9)
+    assert [decision.node_id for decision in other.sweep()] == last[:1]
+    assert other.check()
+
+
+def test_sweeps_by_two_policies_at_once_each_weigh_all(open_shared: OpenMemory) -> None:
+    strict = PromotionPolicy(min_sessions=4)
+    one, two = open_shared(embedder=None, sweep=False), open_shared(embedder=None, policy=strict, sweep=False)
+    ids = fill(one)
+    two.session("s4").record_access(ids[100:])
+    threads = [threading.Thread(target=memory.sweep) for memory in (two, one, two)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(moved(one)) == sure(ids)
+    assert two.sweep() + one.sweep() + two.sweep() == []
+    assert one.check()
+
+
+def test_memories_in_longterm_are_archived_part_by_part(open_memory: OpenMemory, clock: SettableClock) -> None:
+    memory = open_memory(embedder=None)
+    ids = [f"{i:05}" for i in range(60)]
+    memory.add([Node(text=id, id=id, tier="longterm") for id in ids])
+    memory.pin(ids[30])
+    clock.advance(days=91)
+    assert [decision.node_id for decision in memory.sweep()] == ids[:30] + ids[31:]
+    assert memory.count(tiers=["archive"]) == 59
+    assert memory.sweep() == []
+
+
+def test_crashed_sessions_end_in_parts_and_one_that_goes_on_does_not(
+    open_memory: OpenMemory, clock: SettableClock
+) -> None:
+    memory = open_memory(embedder=None)
+    ids = fill(memory, 60)
+    for number in range(30):
+        memory.session(f"small {number}").record_access(ids[1])
+    clock.advance(hours=25)
+    memory.session("s2").record_access(ids[2])
+    assert [decision.node_id for decision in memory.sweep()] == sure(ids)
+    refused = [entry.decision for entry in memory.promotion_log() if not entry.decision.moved]
+    assert len({(each.node_id, each.session_id) for each in refused}) == len(refused) == 2 * 40 + 30
+    still_open = [session.id for session in memory.sessions(limit=1000) if session.ended_at is None]
+    assert still_open == ["s2"]
+    assert memory.sweep() == []
+
+
+def test_opening_leaves_what_takes_long_to_the_next_opening(
+    open_shared: OpenMemory, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = open_shared(embedder=None, sweep=False)
+    ids = fill(memory)
+    memory.close()
+    monkeypatch.setattr(lifecycle, "_SWEEP_ON_OPEN", 0)
+    counts = []
+    for _ in range(15):
+        memory = open_shared(embedder=None)
+        counts.append(len(moved(memory)))
+        memory.close()
+    assert 0 < counts[0] < counts[1] < len(sure(ids)) == counts[-1]
+    assert counts == sorted(counts)
+    memory = open_shared(embedder=None)
+    assert moved(memory) == sure(ids)
+    assert memory.sweep() == []
