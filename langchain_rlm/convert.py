@@ -108,50 +108,51 @@ def _is_of(embedding: EmbeddingLike, memory: Memory) -> bool:
     return getattr(own, "embeddings", own) is embedding
 
 
-def to_record(document: Document, **columns: Any) -> Node:
-    """Return the store's node for a document.
-
-    Args:
-        document: One of LangChain's.
-        **columns: Columns of the store that LangChain does not have: type, subtype, tier, confidence, provenance.
-
-    Raises:
-        InvalidNodeError: It is no document, or its metadata has a reserved key.
-    """
-    if not isinstance(document, Document):
-        raise InvalidNodeError(f"Expected documents of LangChain, got {type(document).__name__}.")
-    if reserved := [key for key in document.metadata if key.startswith(RESERVED)]:
-        raise InvalidNodeError(f"A document has metadata under {reserved[0]!r}; that name is reserved.")
-    return Node(text=document.page_content, id=document.id or "", metadata=document.metadata, **columns)
-
-
-def to_addition(documents: Iterable[Document], options: Mapping[str, Any]) -> dict[str, Any]:
+def documents_to_addition(documents: Iterable[Document], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `Memory.add` for documents and the keywords they were added with.
 
     Columns of the store (type, subtype, tier, confidence, provenance) go into every node; `ids`, `embeddings`,
     `compute_embedding` and `progress` are those of `Memory.add`. What else there is is meant for another store:
     `index()` sends `batch_size` to all.
-    """
-    columns = {name: options[name] for name in _COLUMNS if name in options}
-    records = [to_record(document, **columns) for document in documents]
-    return {"texts": records, "ids": options.get("ids")} | {
-        name: options[name] for name in _ADDITION if name in options
-    }
-
-
-def to_documents(texts: Iterable[str], metadatas: Iterable[Mapping[str, Any] | None] | None) -> list[Document]:
-    """Return a document for each text.
 
     Raises:
-        InvalidNodeError: There is not one metadata a text.
+        InvalidNodeError: One of them is no document, or its metadata has a reserved key.
+    """
+    listed = list(documents)
+    for document in listed:
+        if not isinstance(document, Document):
+            raise InvalidNodeError(f"Expected documents of LangChain, got {type(document).__name__}.")
+    return _addition(((document.page_content, document.id, document.metadata) for document in listed), options)
+
+
+def texts_to_addition(
+    texts: Iterable[str], metadatas: Iterable[Mapping[str, Any] | None] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of `Memory.add` for texts, see `documents_to_addition`.
+
+    Raises:
+        InvalidNodeError: There is not one metadata a text, or it has a reserved key.
     """
     listed = list(texts)
     given = [None] * len(listed) if metadatas is None else list(metadatas)
     if len(given) != len(listed):
         raise InvalidNodeError(f"metadatas: expected {len(listed)}, one for each text, got {len(given)}.")
-    return [
-        Document(page_content=text, metadata=dict(metadata or {})) for text, metadata in zip(listed, given, strict=True)
-    ]
+    return _addition(((text, None, own or {}) for text, own in zip(listed, given, strict=True)), options)
+
+
+def _addition(parts: Iterable[tuple[str, str | None, Mapping[str, Any]]], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Memory.add` for (text, id, metadata) of each document."""
+    columns = {name: options[name] for name in _COLUMNS if name in options}
+    records = []
+    for text, id, metadata in parts:
+        if isinstance(metadata, Mapping):  # the memory says what is wrong with others
+            for key in metadata:
+                if isinstance(key, str) and key.startswith(RESERVED):
+                    raise InvalidNodeError(f"A document has metadata under {key!r}; that name is reserved.")
+        records.append(Node(text=text, id=id or "", metadata=metadata, **columns))
+    return {"texts": records, "ids": options.get("ids")} | {
+        name: options[name] for name in _ADDITION if name in options
+    }
 
 
 def to_deletion(ids: Sequence[str] | None, options: Mapping[str, Any]) -> dict[str, Any] | None:

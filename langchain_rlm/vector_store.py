@@ -17,11 +17,11 @@ from pydantic import ConfigDict
 from langchain_rlm.convert import (
     EmbeddingLike,
     Narrowing,
+    documents_to_addition,
     from_hit,
     from_record,
-    to_addition,
+    texts_to_addition,
     to_deletion,
-    to_documents,
     to_memory,
     to_search,
 )
@@ -234,7 +234,7 @@ class RLMVectorStore(VectorStore):
         Raises:
             InvalidNodeError: One of them cannot be stored; nothing was written.
         """
-        return self.add_documents(to_documents(texts, metadatas), ids=ids, **kwargs)
+        return self.memory.add(**texts_to_addition(texts, metadatas, {"ids": ids, **kwargs}))
 
     async def aadd_texts(
         self,
@@ -245,7 +245,7 @@ class RLMVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[str]:
         """Await what `add_texts` returns."""
-        return await self.aadd_documents(to_documents(texts, metadatas), ids=ids, **kwargs)
+        return await self._async.add(**texts_to_addition(texts, metadatas, {"ids": ids, **kwargs}))
 
     def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """Store documents and return their ids, in order; all of them, or none if one is refused.
@@ -263,11 +263,11 @@ class RLMVectorStore(VectorStore):
             InvalidNodeError: One of them cannot be stored; nothing was written.
             EmbeddingError: The vectors could not be had; nothing was written.
         """
-        return self.memory.add(**to_addition(documents, kwargs))
+        return self.memory.add(**documents_to_addition(documents, kwargs))
 
     async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """Await what `add_documents` returns."""
-        return await self._async.add(**to_addition(documents, kwargs))
+        return await self._async.add(**documents_to_addition(documents, kwargs))
 
     def delete(self, ids: Sequence[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents, archived ones too; return whether anything was asked for.

@@ -442,6 +442,14 @@ def test_what_is_no_document_is_refused(store: RLMVectorStore):
         store.add_documents(["a text"])  # type: ignore[list-item]  # the mistake under test
 
 
+@pytest.mark.parametrize(("text", "metadata"), [(5, {}), (None, {}), ("x", 5), ("x", ["a"]), ("x", {5: 1})])
+def test_texts_and_metadata_of_another_type_are_refused(store: RLMVectorStore, text: object, metadata: object):
+    before = store.memory.count()
+    with pytest.raises(InvalidNodeError, match="Item 1"):
+        store.add_texts(["sound", text], [{}, metadata])  # type: ignore[list-item]  # the mistake under test
+    assert store.memory.count() == before
+
+
 def test_what_the_other_adapter_keeps_in_metadata_is_hidden_and_cannot_be_forged(store: RLMVectorStore):
     store.memory.add(Node(id="n", text="A node of LlamaIndex", metadata={"a": 1, "_llamaindex": {"node": [1, {}]}}))
     assert store.get_by_ids(["n"]) == [Document(id="n", page_content="A node of LlamaIndex", metadata={"a": 1})]
