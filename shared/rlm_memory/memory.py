@@ -156,6 +156,7 @@ class Memory:
         self._embedder: Embedder | None = None
         self._settings = settings
         self._sessions: dict[str, Session] = {}
+        self._has_vectors = False  # as far as is known: then a question is embedded before the store is read
         self.clock = clock
         self.namespace = namespace
         self.alpha = alpha
@@ -792,13 +793,21 @@ class Memory:
         least = 0.0 if min_relevance is None else checked_relevance(min_relevance)
         reported_to = None if session is None else self._session_of(session)
         wanted = k if mmr is None else max(k, _fetched(k) if fetch_k is None else checked_count("fetch_k", fetch_k))
-        asked = query if embedding is None and weight > 0 and query is not None and query.strip() else None
+        asked: Wanted | None = None
+        if embedding is None and weight > 0 and query is not None and query.strip():
+            asked = Wanted((query.encode("utf-8", "replace").decode(),), is_query=True)
 
         @repeated
-        def found_by(vector: Vector | None, is_known: bool) -> Hits | None:
-            """Return None if the store got its first vectors meanwhile: without one of the question they score 0."""
+        def found_by(answer: Vector | None) -> Hits | None:
+            """Return None if the question is to be embedded first: without its vector, those of the store score 0."""
+            vector = None
             with self._engine.reading():
-                if asked is not None and not is_known and self._engine.identity().dimensions is not None:
+                if embedding is not None:
+                    vector = _query_vector(embedding, self._engine.identity().dimensions)
+                elif answer is not None:
+                    self._check_vectors(answer, self._model)
+                    vector = answer[0] if answer.any() else None
+                elif asked is not None and self._engine.identity().dimensions is not None:
                     return None
                 found = self._engine.candidates(
                     scope,
@@ -809,15 +818,11 @@ class Memory:
                 )
                 return self._hits(found, weight, least, wanted, k, mmr)
 
-        hits = None
+        hits = None if asked is not None and self._has_vectors else found_by(None)
         while hits is None:
-            dimensions = self._engine.identity().dimensions
-            vector = None if embedding is None else _query_vector(embedding, dimensions)
-            if asked is not None and dimensions is not None:
-                answer = yield Wanted((asked.encode("utf-8", "replace").decode(),), is_query=True)
-                self._check_vectors(answer, self._model)
-                vector = answer[0] if answer.any() else None
-            hits = found_by(vector, dimensions is not None)
+            assert asked is not None  # or there would be no vector to wait for
+            self._has_vectors = True
+            hits = found_by((yield asked))
         if reported_to is not None:
             reported_to.record(hits)
         return hits

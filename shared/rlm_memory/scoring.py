@@ -5,7 +5,9 @@ Pure: arrays in, arrays out. In an array of raw scores NaN means "this leg did n
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from numbers import Real
+from operator import eq
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
@@ -169,16 +171,14 @@ def order(
         n: How many are wanted.
     """
     cosines = np.asarray(semantic_raw, dtype=np.float64)
-    keys = np.stack([np.where(np.isnan(cosines), np.inf, -cosines), -np.asarray(scores, dtype=np.float64)])
-    best = np.lexsort(keys)
-    differs = np.ones(len(best), dtype=bool)  # from the one before
-    differs[1:] = (keys[:, best[1:]] != keys[:, best[:-1]]).any(axis=0)
-    if not differs[: n + 1].all():
-        groups = np.cumsum(differs)
-        first = best[groups <= groups[:n][-1]].tolist()
+    keys = np.array([np.negative(scores, dtype=np.float64), np.where(np.isnan(cosines), np.inf, -cosines)])
+    best = np.lexsort(keys[::-1]).tolist()
+    ranked = keys.T[best].tolist()
+    if any(map(eq, ranked[:n], ranked[1:])):
+        first = best[: bisect_right(ranked, ranked[:n][-1])]
         ages = ((-created, id) for created, id in origins(first))
-        best = np.array([i for *_, i in sorted(zip(groups[: len(first)].tolist(), ages, first, strict=True))])
-    return best[:n]
+        best = [i for *_, i in sorted(zip(ranked, ages, first, strict=False))]
+    return np.array(best[:n], dtype=np.intp)
 
 
 def maximal_marginal_relevance(
