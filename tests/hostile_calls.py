@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from hostile_texts import rows_of
+from hostile_texts import rows_of, rows_on_server
 from public_calls import OURS, Argument, calls_of, settled
 from rlm_memory import RLMError
 
@@ -67,22 +67,51 @@ class Witness:
         self._connection.close()
 
 
-async def call_everything(path: Path, namespace: str, subjects: Iterable[Subject], text: str) -> set[str]:
+class ServerWitness:
+    """The same for a store on a server."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        import psycopg  # where there is a server, it is there
+
+        self._namespace = namespace
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._version: Any = None
+        self._rows: dict[str, Any] = {}
+
+    def rows(self) -> dict[str, Any]:
+        version = self._connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        if version != self._version:
+            self._rows = rows_on_server(self._connection, self._namespace, with_use=False)
+            self._version = version
+        return self._rows
+
+    def __enter__(self) -> ServerWitness:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._connection.close()
+
+
+def witness(place: Path | str, namespace: str) -> Witness | ServerWitness:
+    return ServerWitness(place, namespace) if isinstance(place, str) else Witness(place, namespace)
+
+
+async def call_everything(place: Path | str, namespace: str, subjects: Iterable[Subject], text: str) -> set[str]:
     """Call all with a text; return the names of the calls that took it.
 
     Raises:
         AssertionError: A call failed otherwise than by a typed error, or wrote something and refused it then.
     """
     taken = set()
-    with Witness(path, namespace) as witness:
+    with witness(place, namespace) as seen:
         for subject in subjects:
             for name, call in subject.calls(text):
-                before = witness.rows()
+                before = seen.rows()
                 try:
                     await settled(call())
                 except (RLMError, *subject.refusals) as error:
                     str(error).encode("utf-8", "backslashreplace")
-                    assert witness.rows() == before, f"{subject.named(name)} wrote and refused"
+                    assert seen.rows() == before, f"{subject.named(name)} wrote and refused"
                 except Exception as error:
                     raise AssertionError(f"{subject.named(name)}: untyped {error!r:.300}") from error
                 else:

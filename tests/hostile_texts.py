@@ -48,15 +48,20 @@ def is_text(text: str) -> bool:
     return True
 
 
-def rows_of(path: Path, namespace: str, *, with_use: bool = True) -> dict[str, Any]:
+def rows_of(place: Path | str, namespace: str, *, with_use: bool = True) -> dict[str, Any]:
     """Return every row of a store that belongs to a namespace, by its table, without asking the store.
 
     Args:
-        path: The file.
+        place: The file, or the URL of a server, of whose rows a hash is returned.
         namespace: Whose rows.
         with_use: Also what was read when: a call that is refused may have told that.
     """
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    if isinstance(place, str):
+        import psycopg  # where there is a server, it is there
+
+        with psycopg.connect(place) as server:
+            return rows_on_server(server, namespace, with_use=with_use)
+    connection = apsw.Connection(str(place), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         found: dict[str, Any] = {}
         for (table,) in connection.execute(_TABLES).fetchall():
@@ -73,3 +78,24 @@ def rows_of(path: Path, namespace: str, *, with_use: bool = True) -> dict[str, A
         return found
     finally:
         connection.close()
+
+
+def rows_on_server(connection: Any, namespace: str, *, with_use: bool = True) -> dict[str, Any]:
+    """Return a hash of the rows of each table that belong to a namespace."""
+    left_out = _NOTES if with_use else {*_NOTES, *_OF_USE, *_COUNTERS}
+    tables = [table for (table,) in connection.execute(_TABLES_ON_SERVER) if table.removeprefix("rlm_") not in left_out]
+    hashes = " UNION ALL ".join(
+        f"SELECT '{table}', md5(string_agg((to_jsonb(t) - %(uncounted)s::text[])::text, '|' "
+        f"ORDER BY (to_jsonb(t) - %(uncounted)s::text[])::text)) FROM {table} t "
+        "WHERE t.namespace = (SELECT s.namespace FROM rlm_namespaces s WHERE s.name = %(name)s)"
+        for table in tables
+    )
+    values = {"name": namespace, "uncounted": [] if with_use else ["last_accessed", "access_count"]}
+    return dict(connection.execute(hashes, values).fetchall())
+
+
+_TABLES_ON_SERVER = (
+    "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace' "
+    "WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY c.relname"
+)
+_COUNTERS = frozenset({"namespaces", "access_reports"})

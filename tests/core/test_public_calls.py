@@ -113,20 +113,42 @@ def parameters_of(thing: Any, name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(getattr(thing, name)).parameters)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_hostile_texts_are_taken_as_texts_or_refused_by_every_method(tmp_path: Path, text: str) -> None:
+@pytest.fixture(params=["file", "server"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where a store can be."""
+    return tmp_path / "memory.db" if request.param == "file" else str(request.getfixturevalue("postgres_url"))
+
+
+ALONE = ("lone surrogate", "a million letters", "nothing")
+ON_SERVER = {
+    **{name: HOSTILE[name] for name in ALONE},
+    "all others in one": " ".join(text for name, text in HOSTILE.items() if name not in ALONE),
+}
+"""Each call takes several times as long there as in a file."""
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        *(pytest.param("file", text, id=f"file-{name}") for name, text in HOSTILE.items()),
+        *(pytest.param("server", text, id=f"server-{name}") for name, text in ON_SERVER.items()),
+    ],
+    indirect=["place"],
+)
+async def test_hostile_texts_are_taken_as_texts_or_refused_by_every_method(
+    place: Path | str, tmp_path: Path, text: str
+) -> None:
     """B001 B003 B029 B033 B036"""
-    path = tmp_path / "memory.db"
     with (
-        Memory.open(path, embedder=WordEmbedder(16), namespace="other") as other,
-        Memory.open(path, embedder=WordEmbedder(16)) as memory,
+        Memory.open(place, embedder=WordEmbedder(16), namespace="other") as other,
+        Memory.open(place, embedder=WordEmbedder(16)) as memory,
     ):
         fill(other)
-        before = rows_of(path, "other")
+        before = rows_of(place, "other")
         memory.add("a text", ids=["a"])
-        assert len(await call_everything(path, "default", subjects(memory, text, tmp_path), text)) > 60
+        assert len(await call_everything(place, "default", subjects(memory, text, tmp_path), text)) > 60
         assert list(memory.check()) == []
-        assert rows_of(path, "other") == before
+        assert rows_of(place, "other") == before
 
 
 def fill(memory: Memory) -> None:
@@ -151,14 +173,15 @@ ECHOES = frozenset({"session", "key_values", "threads"})  # they tell their name
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["an empty one", "one with the same ids"])
-async def test_no_method_shows_or_changes_what_another_namespace_keeps(tmp_path: Path, empty: bool) -> None:
-    path = tmp_path / "memory.db"
+async def test_no_method_shows_or_changes_what_another_namespace_keeps(
+    place: Path | str, tmp_path: Path, empty: bool
+) -> None:
     with (
-        Memory.open(path, embedder=WordEmbedder(16), namespace="theirs") as theirs,
-        Memory.open(path, embedder=WordEmbedder(16), namespace="mine") as mine,
+        Memory.open(place, embedder=WordEmbedder(16), namespace="theirs") as theirs,
+        Memory.open(place, embedder=WordEmbedder(16), namespace="mine") as mine,
     ):
         fill(theirs)
-        before = rows_of(path, "theirs"), exported(theirs, tmp_path / "before.jsonl")
+        before = rows_of(place, "theirs"), exported(theirs, tmp_path / "before.jsonl")
         if empty:
             shown = await results_of(reading(mine, tmp_path), MARK)
             assert [name for name in shown if MARK in shown[name].replace(repr(mine), "")] == []
@@ -166,8 +189,8 @@ async def test_no_method_shows_or_changes_what_another_namespace_keeps(tmp_path:
         else:
             fill(mine)
             called = subjects(mine, MARK, tmp_path, without=NOT_CALLED | FULL_FILE)
-            assert await call_everything(path, "mine", called, MARK)
-        assert (rows_of(path, "theirs"), exported(theirs, tmp_path / "after.jsonl")) == before
+            assert await call_everything(place, "mine", called, MARK)
+        assert (rows_of(place, "theirs"), exported(theirs, tmp_path / "after.jsonl")) == before
         assert theirs.check()
 
 
