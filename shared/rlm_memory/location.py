@@ -24,8 +24,9 @@ def default_location() -> str:
         folder = _data_folder() / "rlm-memory"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # a RuntimeError: the user has no home
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise StoreError(
-            f"There is no place for the store: {error}. Name a file, in the call or with the variable {VARIABLE}."
+            f"There is no place for the store: {reason}. Name a file, in the call or with the variable {VARIABLE}."
         ) from error
     return str(folder / "memory.db")
 

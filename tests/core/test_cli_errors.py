@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import lzma
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -131,7 +135,7 @@ IMPORTS = {
     "a folder": ("folder", "given is a folder; expected a file that export wrote."),
     "gzip": (b"\x1f\x8b\x08", "given is compressed by gzip; unpack it first: gunzip -c FILE | rlm-memory import -."),
     "empty": (b"", 'given is empty; expected line 1 to be {"format": "rlm-memory nodes", "version": 2, ...}.'),
-    "text": (b"Ada\n", "given is no export: line 1 is not JSON: Expecting value: line 1 column 1 (char 0); expected"),
+    "text": (b"Ada\n", "given is no export: line 1 is not JSON: Expecting value, at column 1; expected"),
     "other JSON": (b'{"a": 1}\n', "given is no export: line 1 is not its header, {"),
 }
 
@@ -175,6 +179,12 @@ def test_an_id_that_is_not_there_is_named_with_where_to_look(filled: Cli, comman
     assert "rlm-memory list" in told or "start again" in told
 
 
+@pytest.mark.parametrize("command", ["stats", "add -", "delete x --yes", "backup copy.db"])
+def test_a_folder_is_no_store(cli: Cli, tmp_path: Path, command: str) -> None:
+    told = refused(cli("--db", str(tmp_path), "--embedder", "none", *command.split()), 3)
+    assert told == f"{tmp_path} is a folder, and a store is a file; name one in it, such as {tmp_path / 'memory.db'}"
+
+
 # -- stores that are none -------------------------------------------------------------------------------------------
 
 
@@ -207,3 +217,85 @@ def test_options_that_a_copy_would_not_heed_are_refused(
 ) -> None:
     assert told in refused(filled(*arguments), 2)
     assert not (tmp_path / "to.db").exists()
+
+
+# -- permissions, which root has all of -----------------------------------------------------------------------------
+
+
+def without_rights(*arguments: str) -> Result:
+    """Run a command in a process that may not do what permissions forbid."""
+    command = [sys.executable, "-m", "rlm_memory.cli", *arguments]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may do everything, and there is no setpriv to give that up")
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def closed(filled: Cli, tmp_path: Path) -> Iterator[Path]:
+    """A folder that may not be written, with a store that may not be written either."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    shutil.copy(tmp_path / "memory.db", folder / "memory.db")
+    (folder / "memory.db").chmod(0o400)
+    folder.chmod(0o500)
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such permissions")
+def test_what_this_user_may_not_write_is_read_and_told(closed: Path) -> None:
+    db = ["--db", str(closed / "memory.db")]
+    assert without_rights(*db, "show", "ada").code == 0
+    told = refused(without_rights(*db, "pin", "ada"), 3)
+    assert "the file, or its folder, may not be written by this user; check their permissions" in told
+    for command in ("export", "backup"):
+        told = refused(without_rights(*db, command, str(closed / "file")), 2)
+        assert "the file cannot be made" in told
+        assert "check that its folder exists and may be written" in told
+    assert [path.name for path in closed.iterdir()] == ["memory.db"]
+
+
+# -- ends that nobody waits for -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="tells no reader that went away")
+@pytest.mark.parametrize("command", ["--help", "export --help", "stats", "export -", "list"])
+def test_a_reader_that_is_gone_from_the_start_ends_the_command_quietly(filled: Cli, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "rlm_memory.cli", *command.split()],
+            stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_an_output_that_cannot_be_written_is_told(filled: Cli) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rlm_memory.cli", "export", "-"],
+            stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, b"rlm-memory: The output: No space left on device.\n")
+
+
+class _Interrupted(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", ["add - --embedder none", "import -"])
+def test_an_interrupted_command_says_so(
+    cli: Cli, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(_Interrupted()))
+    assert run(command.split()) == 130
+    assert capfd.readouterr() == ("", "rlm-memory: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

@@ -36,6 +36,16 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
     try:
+        code = _run(arguments)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit:  # what prints the help leaves so where nobody reads on
+        code = PIPE_CLOSED
+    return _failed("interrupted", code) if code == INTERRUPTED else code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
         from rlm_memory.cli.commands import UsageError, command
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
@@ -54,8 +64,6 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(error, FAILED)
     except OSError as error:
         return _failed(f"{error.filename or 'The output'}: {error.strerror or error}.", FAILED)
-    except KeyboardInterrupt:
-        return _failed("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

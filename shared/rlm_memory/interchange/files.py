@@ -233,13 +233,15 @@ class Lines:
 
     def _document(self, line: bytes) -> Any:
         try:
-            return json.loads(line.decode(), parse_constant=_refuse_constant)
+            return json.loads(line.decode().rstrip("\r\n"), parse_constant=_refuse_constant)
         except UnicodeDecodeError as error:
             raise InvalidInputError(
                 f"Line {self.number} is not UTF-8 text (byte {error.start} of it); convert the file first."
             ) from error
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"Line {self.number} is not JSON: {error.msg}, at column {error.colno}.") from error
         except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"Line {self.number} is not JSON: {error}") from error
+            raise InvalidInputError(f"Line {self.number} is not JSON: {error}.") from error
 
     def expect_end(self, told: Any, name: str) -> None:
         """Refuse a file whose lines before this one are not those it was written with; nothing may follow."""

@@ -44,6 +44,7 @@ PAGE_BYTES: Final = 8192
 16 KiB gains nothing more, and wastes space in small stores."""
 _WAL_KEPT_BYTES = 64 << 20
 
+_NOT_OURS: Final = "the file, or its folder, may not be written by this user; check their permissions"
 _DAMAGED: Final = "the database is damaged; restore a backup, or export what can be read"
 
 # What a driver error means to a caller. The first class that fits wins.
@@ -56,7 +57,7 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
     (apsw.LockedError, StoreBusyError, "the database is locked by another statement of this process"),
     (apsw.FullError, StoreFullError, "the disk is full; nothing of this call was written"),
     (apsw.IOError, StoreFullError, "the file could not be read or written; nothing of this call was written"),
-    (apsw.CantOpenError, StoreError, "the file cannot be opened; check that its folder exists and may be written"),
+    (apsw.CantOpenError, StoreError, "the file cannot be opened; check that its folder exists and who may use the two"),
     (
         apsw.NotADBError,
         StoreCorruptError,
@@ -68,8 +69,8 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], type[StoreError], str], ...] = (
         StoreReadOnlyError,
         "the store was opened for reading; open it without read_only=True to write",
     ),
-    (apsw.PermissionsError, StoreReadOnlyError, "the file may not be written by this user"),
-    (apsw.AuthError, StoreReadOnlyError, "the file may not be written by this user"),
+    (apsw.PermissionsError, StoreReadOnlyError, _NOT_OURS),
+    (apsw.AuthError, StoreReadOnlyError, _NOT_OURS),
 )
 
 _FAILURES: Final = (apsw.IOError, apsw.FullError, apsw.CorruptError, StoreFullError, StoreCorruptError)
@@ -96,6 +97,11 @@ class Database:
             raise StoreError(
                 f"{self.location}: there is no store to read, {where}. Check the name and its folder; "
                 "a store is made when it is first opened to write."
+            )
+        if os.path.isdir(self.location):
+            raise StoreError(
+                f"{self.location} is a folder, and a store is a file; name one in it, such as "
+                f"{os.path.join(self.location, 'memory.db')}"
             )
         self.read_only = read_only
         self.timeout = timeout
@@ -231,13 +237,15 @@ class Database:
         What killed processes have left of copies to the same path is deleted.
 
         Raises:
-            InvalidInputError: There is a file already, or no folder for it.
+            InvalidInputError: There is a file already, or no folder that this user may write to.
         """
         target = os.path.abspath(path)
         if os.path.exists(target):
             raise InvalidInputError(f"{target} exists already; choose another path for the backup.")
-        if not os.path.isdir(os.path.dirname(target)):
-            raise InvalidInputError(f"{target}: the file cannot be made; check that its folder exists.")
+        if not os.access(os.path.dirname(target), os.W_OK):
+            raise InvalidInputError(
+                f"{target}: the file cannot be made; check that its folder exists and may be written."
+            )
         with self.translated(), self.reading() as connection:
             _copy(connection, target)
 
@@ -254,6 +262,8 @@ class Database:
         except apsw.Error as error:
             for theirs, ours, meaning in _TRANSLATIONS:
                 if isinstance(error, theirs):
+                    if ours is StoreReadOnlyError and not self.read_only:
+                        meaning = _NOT_OURS
                     raise ours(f"{self.location}: {meaning.format(timeout=self.timeout)} ({error})") from error
             raise StoreError(f"{self.location}: {type(error).__name__}: {error}") from error
         except UnicodeEncodeError as error:
