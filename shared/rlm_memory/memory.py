@@ -467,7 +467,7 @@ class Memory:
     @property
     def _model(self) -> str:
         """The name of the embedder's model, empty if it is unknown or there is none."""
-        return embedder_model(self._spec) or ""
+        return (embedder_model(self._spec) if self._embedder is None else self._embedder.model) or ""
 
     def _check_vectors(self, vectors: Vector, model: str) -> None:
         """Refuse vectors that cannot be compared with those of the store: another handle may have changed its model."""

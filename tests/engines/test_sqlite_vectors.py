@@ -173,4 +173,4 @@ def test_the_nearest_are_found_where_signs_tell_little() -> None:
         memory.add(ids, ids=ids, embeddings=vectors)
         found = [{int(hit.id) for hit in memory.search(embedding=question, k=10)} for question in questions]
     shared = sum(len(some & set(best)) for some, best in zip(found, nearest.tolist(), strict=True))
-    assert shared >= 0.98 * nearest.size
+    assert shared >= 0.99 * nearest.size

@@ -105,9 +105,10 @@ class SignBits:
         (differing,) = differences(self.rows if positions is None else self.rows[positions], signs)
         up_to = np.cumsum(np.bincount(differing))
         least, most = (int(np.searchsorted(up_to, wanted)) for wanted in (n, min(_WIDER * n, count)))
-        for above, below in ((-1, least), (least, most)):
-            found = np.flatnonzero((differing > above) & (differing <= below))
-            yield found if positions is None else positions[found]
+        found = np.flatnonzero(differing <= least)
+        yield found if positions is None else positions[found]
+        found = np.flatnonzero((differing > least) & (differing <= most))
+        yield found if positions is None else positions[found]
 
 
 _PLACES: Final = 8
