@@ -286,6 +286,19 @@ def test_an_output_that_cannot_be_written_is_told(filled: Cli) -> None:
     assert (done.returncode, done.stderr) == (3, b"rlm-memory: The output: No space left on device.\n")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits no files")
+def test_an_export_that_the_disk_does_not_take_is_told_and_leaves_nothing(filled: Cli, tmp_path: Path) -> None:
+    with Memory.open(tmp_path / "memory.db", embedder=None) as memory:
+        memory.add([f"text {i} " * 100 for i in range(500)])
+    limited = ["sh", "-c", 'ulimit -f 400 && exec "$0" "$@"', sys.executable, "-m", "rlm_memory.cli"]
+    done = subprocess.run(
+        [*limited, "export", "nodes.jsonl"], capture_output=True, encoding="utf-8", timeout=60, check=False
+    )
+    told = refused(Result(done.returncode, done.stdout, done.stderr), 3)
+    assert told.startswith("nodes.jsonl: the file could not be read or written (File too large), and nothing is left")
+    assert not (tmp_path / "nodes.jsonl").exists()
+
+
 class _Interrupted(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         raise KeyboardInterrupt

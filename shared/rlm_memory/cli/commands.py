@@ -440,7 +440,7 @@ def copy_command(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// URL.")],
     target: Annotated[
-        str | None, typer.Argument(metavar="TO", help="The same; it is made if it is new.", show_default=False)
+        str | None, typer.Argument(metavar="TO", help="The same, needed too; it is made if it is new.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this namespace; may be repeated.")] = None,
 ) -> None:
