@@ -14,9 +14,17 @@ help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /:/' | awk -F: '{ printf "make %-8s %s\n", $$1, $$2 }'
 
 demo: $(VENV)/.ready-demo ## search, ask through both frameworks, climb a tier, kill and resume a session: no key, no network
-	@folder=$$(mktemp -d) && store=$$folder/memory.db && $(BIN)/rlm-memory --db $$store demo && \
-	  $(BIN)/python -m langchain_rlm.demo $$store && $(BIN)/python -m llamaindex_rlm.demo $$store && \
-	  $(BIN)/python -m rlm_memory.checkpoints.demo
+	@folder=$$(mktemp -d) && store=$$folder/memory.db && part() { printf '\n\n=== %s\n\n' "$$*"; } && \
+	  part "1 of 4: a real text is put into a file, and searched by words, by meaning, by both" && \
+	  $(BIN)/rlm-memory --db $$store demo && \
+	  part "2 of 4: LangChain answers from that file, and a memory that is used climbs" && \
+	  $(BIN)/python -m langchain_rlm.demo $$store && \
+	  part "3 of 4: LlamaIndex answers from it too, and finds what LangChain has added" && \
+	  $(BIN)/python -m llamaindex_rlm.demo $$store && \
+	  part "4 of 4: a session of Python is killed in the middle of its work, and goes on" && \
+	  $(BIN)/python -m rlm_memory.checkpoints.demo && \
+	  part "That is all. The file is still there; what would move the note of part 2 again:" && \
+	  echo "$(BIN)/rlm-memory --db $$store explain demo-note"
 
 test: $(VENV)/.ready-dev ## run all tests
 	$(BIN)/python -m pytest

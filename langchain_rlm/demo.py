@@ -7,6 +7,7 @@ sentence of its context that has most words of the question. In its place goes a
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ def main(path: str) -> None:
     chain = context | prompt | QuotingModel() | StrOutputParser()
     print("LangChain: retriever | prompt | model")
     print(f"  question  {QUESTION}")
-    print(f"  answer    {chain.invoke(QUESTION)}")
+    print(textwrap.fill(chain.invoke(QUESTION), 80, initial_indent="  answer    ", subsequent_indent=" " * 12))
 
     note = "The reader prints numbers with a comma as thousands separator: f'{n:,}'."
     (id,) = store.add_texts([note], [{"source": "LangChain demo"}], ids=["demo-note"], confidence=0.9)
@@ -72,7 +73,8 @@ def main(path: str) -> None:
     for entry in store.memory.promotion_log(id):
         decision = entry.decision
         moved = f"{decision.from_tier} → {decision.to_tier}" if decision.moved else f"stays in {decision.from_tier}"
-        print(f"  log {entry.sequence:3}  {moved:20} {decision.reason}")
+        begin = f"  log {entry.sequence:3}  {moved:20} "
+        print(textwrap.fill(decision.reason, 80, initial_indent=begin, subsequent_indent=" " * len(begin)))
     store.memory.close()
 
 

@@ -7,6 +7,7 @@ it answers with the sentence of its context that has most words of the question.
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import Any
 
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen, LLMMetadata
@@ -50,9 +51,10 @@ def main(path: str) -> None:
         engine = RetrieverQueryEngine.from_args(
             RLMRetriever(memory, similarity_top_k=3), llm=QuotingLLM(), text_qa_template=PROMPT
         )
-        print("\nLlamaIndex, on the same file: query engine over a retriever")
+        print("LlamaIndex, on the same file: query engine over a retriever")
         print(f"  question  {QUESTION}")
-        print(f"  answer    {engine.query(QUESTION)}")
+        answer = str(engine.query(QUESTION))
+        print(textwrap.fill(answer, 80, initial_indent="  answer    ", subsequent_indent=" " * 12))
         by_langchain = MetadataFilters(filters=[MetadataFilter(key="source", value="LangChain demo")])
         (found,) = RLMRetriever(memory, similarity_top_k=1, filters=by_langchain).retrieve("thousands separator")
         print("\nWhat LangChain has added is there, with its metadata and the tier that its use has earned:")

@@ -27,14 +27,15 @@ def test_both_frameworks_answer_from_the_file_that_the_command_line_has_made(tmp
     store = str(tmp_path / "memory.db")
     assert "language reference" in run("rlm_memory.cli", "--db", store, "demo")
     langchain = run("langchain_rlm.demo", store)
-    assert "signals the use of a comma for a thousands separator" in langchain
+    assert "signals the use of a comma for a thousands separator" in " ".join(langchain.split())
     assert [line.split()[-1] for line in langchain.splitlines() if "  after" in line] == [
         "session",
         "session",
         "longterm",
     ]
     llamaindex = run("llamaindex_rlm.demo", store)
-    assert 'the "finally" clause is also executed' in llamaindex
+    assert 'the "finally" clause is also executed' in " ".join(llamaindex.split())
+    assert max(map(len, (langchain + llamaindex).splitlines())) <= 90
     assert "'source': 'LangChain demo'}, tier longterm" in llamaindex
     run("rlm_memory.cli", "--db", store, "check")  # exits with 1 if it finds a problem
 

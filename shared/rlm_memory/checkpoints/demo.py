@@ -74,7 +74,7 @@ def main(folder: str) -> None:
         lines = iter(process.stdout.readline, "\n")
         before = dict(line.rstrip("\n").split("\t", 1) for line in lines if line)
         process.kill()
-    print(f"\nA session is killed and goes on: process {process.pid} ran {len(CELLS)} turns of Python,")
+    print(f"A session is killed and goes on: process {process.pid} ran {len(CELLS)} turns of Python,")
     print(f"and died in a call of a model, with exit code {process.returncode}.\n")
 
     store = CheckpointStore(folder, trust=key)
