@@ -105,7 +105,7 @@ def answers(memory: Memory) -> dict[str, Any]:
         "tiers then": {
             each.id: kinds["graph"].tiers_at(each.thread_id, each.graph, each.id) for each in kinds["graph"].list()
         },
-        "found": [(hit.id, round(hit.score, 6)) for hit in memory.search("green tea", k=5)],
+        "found": [(hit.id, round(hit.score, 4)) for hit in memory.search("green tea", k=5)],
     }
 
 

@@ -376,6 +376,21 @@ def test_a_server_that_is_not_there_is_told_at_once_and_without_the_password(tmp
     assert "me@/db" in str(error.value)
 
 
+def test_a_url_need_not_name_a_host(postgres_url: str) -> None:
+    """All of the server is in the options then, or what libpq takes for given."""
+    there = urlsplit(postgres_url)
+    named = parse_qsl(there.query)
+    user = [("user", there.username)] if there.username else []
+    elsewhere = [] if there.hostname is None else [("host", there.hostname), ("port", str(there.port or 5432))]
+    secret = [] if there.password is None else [("password", there.password)]
+    url = f"postgresql://{there.path}?{urlencode([*user, *elsewhere, *secret, *named], quote_via=quote)}"
+    with Memory.open(url, embedder=None) as memory:
+        memory.add("green tea", ids=["a"])
+        assert memory.location.startswith(f"postgresql://{there.path}?")
+    with Memory.open(memory.location, embedder=None) as again:
+        assert again.get("a")
+
+
 @pytest.mark.parametrize(
     "password", ["se/cret", "se?cret", "se#cret", "se@cret", "se%cret", "sec\uff0fret", "se%00cret"]
 )

@@ -120,12 +120,13 @@ class Database:
     # -- reading and writing ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, durable: bool = True, wait: bool = True) -> Iterator[Connection]:
+    def transaction(self, *, durable: bool = True, wait: bool = True, everywhere: bool = False) -> Iterator[Connection]:
         """Write to the namespace in one transaction: all of the block is kept, or none of it.
 
         A block inside another of the same thread joins it. With `durable`, the commit is on disk when the block ends;
         without, a crash of the server may take what was committed in its last half second. Without `wait`, a lock that
-        another thread or process holds is a StoreBusyError at once.
+        another thread or process holds is a StoreBusyError at once. With `everywhere`, all namespaces are written to:
+        whoever writes to one of them comes before, or after.
         """
         if self._local.writer is not None:
             yield self._local.writer
@@ -135,7 +136,10 @@ class Database:
                 f"{self.location}: the store was opened for reading; open it without read_only=True to write"
             )
         with self.translated(), self._taken("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
-            self._lock_namespace(connection, wait)
+            if everywhere:
+                self._lock_all_namespaces(connection)
+            else:
+                self._lock_namespace(connection, wait)
             if not durable:
                 connection.execute("SET LOCAL synchronous_commit = off")
             self._local.writer = connection
@@ -154,6 +158,17 @@ class Database:
         if row_of(connection, lock, (self.namespace,)) is None:
             connection.execute(statements.INSERT_NAMESPACE, (self.namespace, self.name))
             row_of(connection, lock, (self.namespace,))
+
+    @staticmethod
+    def _lock_all_namespaces(connection: Connection) -> None:
+        """Take the lock of each namespace, in an order that all keep to: of two who do this, none waits for the other.
+
+        One by one: Citus locks no rows of several shards at once.
+        """
+        keys = rows_of(connection, statements.SELECT_NAMESPACE_KEYS)
+        with connection.pipeline():
+            for key in keys:
+                connection.execute(statements.LOCK_NAMESPACE, key)
 
     @property
     def in_transaction(self) -> bool:

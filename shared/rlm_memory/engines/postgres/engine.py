@@ -495,8 +495,7 @@ class PostgresEngine:
 
     @repeated
     def replace_vectors(self, *, model: str, dimensions: int) -> None:
-        with self._database.transaction() as connection:
-            rows_of(connection, statements.LOCK_ALL_NAMESPACES)  # whoever writes anywhere comes before, or after
+        with self._database.transaction(everywhere=True) as connection:
             connection.execute(statements.LOCK_SCHEMA)
             meta = self._expect_change_to(connection, model)
             connection.execute("DROP TABLE IF EXISTS rlm_node_vectors")

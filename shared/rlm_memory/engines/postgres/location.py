@@ -51,8 +51,8 @@ def parse_location(url: str) -> ServerLocation:
     ours = dict(options)
     conninfo = parts._replace(query=_query([pair for pair in options if pair[0] not in _OURS]))
     return ServerLocation(
-        conninfo=conninfo.geturl(),
-        shown=_without_password(parts)._replace(query=_query([p for p in options if p[0] not in _SECRETS])).geturl(),
+        conninfo=_url(conninfo),
+        shown=_url(_without_password(parts)._replace(query=_query([p for p in options if p[0] not in _SECRETS]))),
         most_connections=int(_number(ours, "pool_size", _MOST_CONNECTIONS, least=1, most=1000)),
         timeout=_number(ours, "timeout", _TIMEOUT, least=0.001, most=86_400),
         partitions=int(_number(ours, "partitions", 0, least=0, most=_MOST_PARTITIONS)),
@@ -69,6 +69,11 @@ _OURS: Final = frozenset({"pool_size", "timeout", "partitions"})
 
 def _query(options: list[tuple[str, str]]) -> str:
     return urlencode(options, quote_via=quote)  # libpq reads %20, and takes a plus for a plus
+
+
+def _url(parts: SplitResult) -> str:
+    # not parts.geturl(), which leaves out the slashes of `postgresql:///database`, where no host is named
+    return f"{parts.scheme}://{parts.netloc}{parts._replace(scheme='', netloc='').geturl()}"
 
 
 def _without_password(parts: SplitResult) -> SplitResult:

@@ -230,7 +230,7 @@ SELECT_NEW_VECTORS: Final = (
 SET_EMBEDDED_AGAIN: Final = (
     "UPDATE rlm_nodes n SET embedded = true FROM rlm_node_vectors v WHERE v.namespace = n.namespace AND v.node = n.node"
 )
-LOCK_ALL_NAMESPACES: Final = "SELECT namespace FROM rlm_namespaces ORDER BY namespace FOR UPDATE"
+SELECT_NAMESPACE_KEYS: Final = "SELECT namespace FROM rlm_namespaces ORDER BY namespace"
 
 # -- counts and sizes -----------------------------------------------------------------------------------------------
 
