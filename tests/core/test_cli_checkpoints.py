@@ -10,7 +10,7 @@ pytest.importorskip("typer", reason="the command line needs the extra cli")
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
 from command_line import Cli, Result
-from rlm_memory.checkpoints import CheckpointStore, RLMCheckpoint, RLMSession
+from rlm_memory.checkpoints import CheckpointNotFoundError, CheckpointStore, RLMCheckpoint, RLMSession
 from rlm_memory.cli import run
 from rlm_memory.repl import Repl
 
@@ -135,6 +135,17 @@ def test_exported_file_is_whole_and_replaces_nothing(cli: Cli, store: Checkpoint
     again = cli("export", "my/session", target)
     assert again.code == 2
     assert "is there already" in again.err
+    nowhere = cli("export", "my/session", tmp_path / "nowhere" / "one.rlmc")
+    assert (nowhere.code, nowhere.out, nowhere.err.count("\n")) == (2, "", 1)
+    assert "the file cannot be made; check that its folder exists" in nowhere.err
+
+
+def test_a_session_to_verify_that_is_not_there_is_no_sound_one(cli: Cli, store: CheckpointStore) -> None:
+    result = cli("verify", "--session", "nobody")
+    assert (result.code, result.out) == (2, "")
+    assert f"There is no session 'nobody' in {store.root}. List them" in result.err
+    with pytest.raises(CheckpointNotFoundError, match="'nobody'"):
+        store.verify("nobody")
 
 
 @pytest.mark.parametrize("which", ["nothing", "", "abc"])

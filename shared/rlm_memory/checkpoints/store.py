@@ -280,8 +280,14 @@ class CheckpointStore:
         return [path.stem.partition("-")[2] for path in pruned]
 
     def verify(self, session_id: str | None = None) -> builtins.list[Finding]:
-        """Read every file of a session, or of all, to the last byte, and return what was found."""
+        """Read every file of a session, or of all, to the last byte, and return what was found.
+
+        Raises:
+            CheckpointNotFoundError: there is no such session.
+        """
         folders = [self._folder(session_id)] if session_id is not None else self._folders()
+        if session_id is not None and not (folders[0] / "ck").is_dir():
+            raise CheckpointNotFoundError(f"There is no session {session_id!r} in {self.root}.")
         return [finding for folder in folders for finding in self._findings(folder)]
 
     def export(self, checkpoint_id: str, path: str | Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import reprlib
 from dataclasses import asdict
 from pathlib import Path
@@ -145,7 +146,12 @@ def verify(
     ] = None,
 ) -> None:
     """Read every checkpoint to its last byte; the exit code is 1 if one is damaged."""
-    findings = _store(root, key_file).verify(session)
+    from rlm_memory.checkpoints import CheckpointNotFoundError
+
+    try:
+        findings = _store(root, key_file).verify(session)
+    except CheckpointNotFoundError as error:
+        raise InvalidInputError(f"{error} List them with: rlm-memory checkpoints list") from error
     problems = [finding for finding in findings if finding.problem is not None]
     if ctx.obj.json:
         output.print_json(
@@ -175,6 +181,8 @@ def export(
     info = _chosen(store, checkpoint)
     if path.exists():
         raise InvalidInputError(f"{path} is there already; name a file that is not.")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInputError(f"{path}: the file cannot be made; check that its folder exists and may be written.")
     store.export(info.checkpoint_id, path)
     if ctx.obj.json:
         output.print_json({"checkpoint_id": info.checkpoint_id, "path": str(path), "bytes": path.stat().st_size})
