@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from rlm_memory import Memory
 from rlm_memory.engines import open_engine
-from rlm_memory.errors import StoreBusyError, StoreUnavailableError
+from rlm_memory.errors import StoreBusyError, StoreCorruptError, StoreUnavailableError
 from rlm_memory.ports import Engine, Scope
+from rlm_memory.records import Encoded, ThreadCheckpoint
 from support import SettableClock, WordEmbedder
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
@@ -133,3 +135,22 @@ def test_more_threads_than_connections_take_turns(postgres_url: str) -> None:
         assert errors == []
         assert memory.count() == 25
     assert most <= 2
+
+
+@pytest.mark.parametrize("damage", ["UPDATE rlm_thread_chunks SET content = '\\x00'", "DELETE FROM rlm_thread_chunks"])
+def test_a_value_of_which_a_part_is_damaged_or_gone_is_never_returned(postgres_url: str, damage: str) -> None:
+    with opened(postgres_url) as memory:
+        large = np.random.default_rng(1).bytes(100_000)
+        checkpoint = ThreadCheckpoint(
+            thread_id="t", id="1", parent_id=None, graph="", head=Encoded("json", b"{}"), metadata={},
+            values={"v": Encoded("bytes", large)}, versions={"v": 1},
+        )  # fmt: skip
+        memory.threads("k").put(checkpoint)
+        found = memory.threads("k").get("t")
+        assert found is not None
+        assert found.values["v"].content == large
+        with psycopg.connect(postgres_url, autocommit=True) as somebody:
+            somebody.execute(damage)
+        with pytest.raises(StoreCorruptError):
+            memory.threads("k").get("t")
+        assert not memory.check()

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import numpy as np
 
+from rlm_memory.engines.chunks import hash_of
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
-from rlm_memory.engines.postgres.threads import hash_of
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
 from rlm_memory.engines.rows import conditions_of
 from rlm_memory.parts import (
@@ -85,7 +85,7 @@ class PostgresParts:
         with self._database.reading() as connection:
             thread = self._threads(connection, [(kind, thread_id)])[kind, thread_id]
             rows = rows_of(connection, statements.SELECT_CHUNK_CONTENTS, (list(numbers), self._namespace, thread))
-        return [bytes(content) for (content,) in rows]
+        return [bytes(content) for _, content in rows]
 
     def _threads(self, connection: Connection, names: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
         """Return the numbers of these threads by kind and id."""

@@ -659,7 +659,7 @@ INSERT_CHUNK: Final = (
     "INSERT INTO rlm_thread_chunks (namespace, thread, chunk, hash, content) VALUES (%s, %s, %s, %s, %s)"
 )
 SELECT_CHUNK_CONTENTS: Final = (
-    "SELECT c.content FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (chunk, place) "
+    "SELECT c.hash, c.content FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (chunk, place) "
     "JOIN rlm_thread_chunks c ON c.namespace = %s AND c.thread = %s AND c.chunk = wanted.chunk ORDER BY wanted.place"
 )
 SELECT_CHUNKS_OF: Final = "SELECT chunk FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"

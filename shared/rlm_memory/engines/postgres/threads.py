@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rlm_memory.chunking import cut, cut_list
+from rlm_memory.chunking import cut
 from rlm_memory.conflicts import repeated
+from rlm_memory.engines.chunks import (
+    INLINE,
+    INLINE_WRITE,
+    Numbers,
+    chunk_problems,
+    hash_of,
+    list_of,
+    reached_from,
+    sound,
+    tree_over,
+    value_of,
+)
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
-from rlm_memory.errors import InvalidInputError, StoreCorruptError
+from rlm_memory.errors import InvalidInputError
 from rlm_memory.records import CheckpointOutline, Encoded, Problem, ThreadCheckpoint, ThreadWrite, Version
 from rlm_memory.times import moment
 
-_INLINE: Final = 512
-"""Values up to this many bytes are kept where they are: less than what listing their pieces takes."""
-_INLINE_WRITE: Final = 4096
-"""The same for writes, which have little in common with anything: only a large one is found again in a value."""
-_LISTED: Final = 32
-"""Lists of chunks longer than this go into chunks themselves."""
-_HASH_BYTES: Final = 16
 _PAGE: Final = 200
 
 
@@ -117,7 +118,7 @@ class PostgresThreads:
     def put_writes(
         self, thread_id: str, graph: str, checkpoint_id: str, writes: Sequence[ThreadWrite], *, replace: bool
     ) -> None:
-        pieces = [_pieces(write.value, _INLINE_WRITE) for write in writes]
+        pieces = [_pieces(write.value, INLINE_WRITE) for write in writes]
         with self._database.transaction() as connection:
             thread = self._own_thread(connection, thread_id)
             chunks = Chunks(connection, self._namespace, thread)
@@ -342,14 +343,9 @@ class PostgresThreads:
 # -- values -------------------------------------------------------------------------------------------------------
 
 
-def _pieces(value: Encoded, inline: int = _INLINE) -> tuple[str, list[bytes]]:
+def _pieces(value: Encoded, inline: int = INLINE) -> tuple[str, list[bytes]]:
     """Return a value with its content cut; one piece is kept where it is. Done before a transaction begins."""
     return value.encoding, [value.content] if len(value.content) <= inline else cut(value.content)
-
-
-def hash_of(content: bytes) -> bytes:
-    """Return the hash by which a chunk is found again."""
-    return blake2b(content, digest_size=_HASH_BYTES).digest()
 
 
 class Chunks:
@@ -365,13 +361,9 @@ class Chunks:
         """Return what stands for a value: its encoding, depth and content; `flush` stores what is new of its pieces."""
         if len(pieces) == 1:
             return encoding, 0, pieces[0]
-        depth, numbers = 1, self._numbers(pieces)
-        while len(numbers) > _LISTED:
-            depth += 1
-            numbers = self._numbers([part.tobytes() for part in cut_list(numbers)])
-        return encoding, depth, numbers.tobytes()
+        return encoding, *tree_over(self._numbers(pieces), self._numbers)
 
-    def _numbers(self, contents: list[bytes]) -> NDArray[np.uint32]:
+    def _numbers(self, contents: list[bytes]) -> Numbers:
         """Return the numbers of chunks with these contents, giving numbers to those that are new."""
         hashes = [hash_of(content) for content in contents]
         unseen = [hashed for hashed in dict.fromkeys(hashes) if hashed not in self._new]
@@ -382,7 +374,7 @@ class Chunks:
                 if hashed not in self._new:
                     self._new[hashed] = self._next(), content
                 known[hashed] = self._new[hashed][0]
-        return np.array([known[hashed] for hashed in hashes], dtype="<u4")
+        return list_of([known[hashed] for hashed in hashes])
 
     def _next(self) -> int:
         if self._last is None:
@@ -401,35 +393,17 @@ class Chunks:
 
     def value(self, encoding: str, depth: int, content: bytes) -> Encoded:
         """Return the value that is stored like this."""
-        for _ in range(depth):
-            content = b"".join(self._contents(content))
-        return Encoded(encoding, bytes(content))
+        return Encoded(encoding, value_of(depth, content, self._contents))
 
-    def _contents(self, listed: bytes) -> list[bytes]:
-        """Return the contents of the chunks of a list, in order."""
-        numbers = np.frombuffer(listed, dtype="<u4").tolist()
-        namespace, thread = self._owner
-        rows = rows_of(self._connection, statements.SELECT_CHUNK_CONTENTS, (numbers, namespace, thread))
-        if len(rows) != len(numbers):
-            raise StoreCorruptError("A value of a thread lacks a part of its content; see Memory.check().")
-        return [content for (content,) in rows]
+    def _contents(self, numbers: list[int]) -> list[bytes]:
+        rows = rows_of(self._connection, statements.SELECT_CHUNK_CONTENTS, (numbers, *self._owner))
+        return sound(rows, len(numbers))
 
     def reached(self) -> set[int]:
         """Return the numbers of all chunks that a value has in it."""
-        reached: set[int] = set()
-        lists: dict[int, set[int]] = {}  # the lists of chunks to look into, by how deep they are
         namespace, thread = self._owner
         trees = rows_of(self._connection, statements.SELECT_TREES, {"namespace": namespace, "thread": thread})
-        for depth, content in trees:
-            numbers = np.frombuffer(content, dtype="<u4").tolist()
-            reached.update(numbers)
-            lists.setdefault(depth - 1, set()).update(numbers)
-        for depth in range(max(lists, default=0), 0, -1):
-            listed = np.array(sorted(lists.get(depth, ())), dtype="<u4").tobytes()
-            numbers = np.frombuffer(b"".join(self._contents(listed)), dtype="<u4").tolist()
-            reached.update(numbers)
-            lists.setdefault(depth - 1, set()).update(numbers)
-        return reached
+        return reached_from(trees, self._contents)
 
     def sweep(self) -> None:
         """Delete the chunks that no value has any more."""
@@ -443,24 +417,9 @@ def thread_problems(connection: Connection, namespace: UUID) -> Iterator[Problem
     threads = rows_of(connection, "SELECT thread, kind, id FROM rlm_threads WHERE namespace = %s", (namespace,))
     for thread, kind, id in threads:
         where = f"thread {id!r} of {kind}"
-        stored: set[int] = set()
-        for number, hashed, content in rows_of(
-            connection,
-            "SELECT chunk, hash, content FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s",
-            (namespace, thread),
-        ):
-            stored.add(number)
-            if hash_of(bytes(content)) != bytes(hashed):
-                yield Problem(where, f"chunk {number} is not the one that was stored")
-        try:
-            reached = Chunks(connection, namespace, thread).reached()
-        except StoreCorruptError:
-            yield Problem(where, "a list of chunks is not there")
-            continue
-        if missing := reached - stored:
-            yield Problem(where, f"{len(missing)} chunks of its values are not there")
-        if lost := stored - reached:
-            yield Problem(where, f"{len(lost)} chunks belong to no value")
+        select = "SELECT chunk, hash, content FROM rlm_thread_chunks WHERE namespace = %s AND thread = %s"
+        stored = rows_of(connection, select, (namespace, thread))
+        yield from chunk_problems(where, stored, Chunks(connection, namespace, thread).reached)
     for table in ("rlm_thread_chunks", "rlm_thread_checkpoints", "rlm_thread_writes"):
         for (thread,) in rows_of(
             connection,

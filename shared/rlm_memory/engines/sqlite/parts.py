@@ -9,12 +9,13 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 import numpy as np
 
+from rlm_memory.engines.chunks import hash_of
 from rlm_memory.engines.rows import conditions_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.index import node_range
 from rlm_memory.engines.sqlite.namespaces import number_of, own_number_of
-from rlm_memory.engines.sqlite.threads import Valued, hash_of, row_of_values, values_of_row
+from rlm_memory.engines.sqlite.threads import Valued, row_of_values, values_of_row
 from rlm_memory.parts import (
     AccessPart,
     CheckpointPart,

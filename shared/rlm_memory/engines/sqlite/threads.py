@@ -6,27 +6,29 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import apsw
-import numpy as np
-from numpy.typing import NDArray
 
-from rlm_memory.chunking import cut, cut_list, marks
+from rlm_memory.chunking import cut, marks
+from rlm_memory.engines.chunks import (
+    INLINE,
+    INLINE_WRITE,
+    Numbers,
+    chunk_problems,
+    hash_of,
+    list_of,
+    reached_from,
+    sound,
+    tree_over,
+    value_of,
+)
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.errors import InvalidInputError, StoreCorruptError
 from rlm_memory.records import CheckpointOutline, Encoded, Problem, ThreadCheckpoint, ThreadWrite, Version
 from rlm_memory.times import moment
-
-_INLINE: Final = 512
-"""Values up to this many bytes are kept where they are: less than what listing their pieces takes."""
-_INLINE_WRITE: Final = 4096
-"""The same for writes, which have little in common with anything: only a large one is found again in a value."""
-_LISTED: Final = 32
-"""Lists of chunks longer than this go into chunks themselves."""
-_HASH_BYTES: Final = 16
 
 _REMEMBERED: Final = 16 << 20
 """Of the values last put, so many bytes are kept in memory, to cut and hash of the next ones only what is new."""
@@ -85,7 +87,7 @@ class Cuts:
 
     def cut(self, place: Place, value: Encoded) -> Cut:
         """Return a value in pieces."""
-        if len(value.content) <= _INLINE:
+        if len(value.content) <= INLINE:
             return Cut(value.encoding, [value.content], [])
         with self._lock:
             last = self._by_place.get(place, _NOTHING)
@@ -440,7 +442,7 @@ def _kept_values(
 
 def _cut_of(write: Encoded) -> Cut:
     """Return the value of a write in pieces."""
-    if len(write.content) <= _INLINE_WRITE:
+    if len(write.content) <= INLINE_WRITE:
         return Cut(write.encoding, [write.content], [])
     pieces = cut(write.content)
     return Cut(write.encoding, pieces, [hash_of(piece) for piece in pieces])
@@ -455,12 +457,12 @@ def _store(
     """
     if len(value.pieces) == 1:
         return value.encoding, 0, value.pieces[0]
-    depth, numbers = 1, _store_chunks(connection, thread, value.pieces, value.hashes, known, numbered)
-    while len(numbers) > _LISTED:
-        depth += 1
-        lists = [part.tobytes() for part in cut_list(numbers)]
-        numbers = _store_chunks(connection, thread, lists, [hash_of(part) for part in lists], known, numbered)
-    return value.encoding, depth, numbers.tobytes()
+    numbers = _store_chunks(connection, thread, value.pieces, value.hashes, known, numbered)
+
+    def of_lists(lists: list[bytes]) -> Numbers:
+        return _store_chunks(connection, thread, lists, [hash_of(part) for part in lists], known, numbered)
+
+    return value.encoding, *tree_over(numbers, of_lists)
 
 
 def _store_chunks(
@@ -470,7 +472,7 @@ def _store_chunks(
     hashes: list[bytes],
     known: Mapping[bytes, int],
     numbered: dict[bytes, int],
-) -> NDArray[np.uint32]:
+) -> Numbers:
     """Return the numbers of chunks with these contents, adding those that are new."""
     unknown = {}
     for hashed, content in zip(hashes, contents, strict=True):
@@ -486,48 +488,25 @@ def _store_chunks(
             numbered.update({hashed: last + i for i, hashed in enumerate(new, 1)})
             rows = [(thread, numbered[hashed], hashed, unknown[hashed]) for hashed in new]
             connection.executemany(statements.INSERT_CHUNK, rows)
-    return np.array([numbered[hashed] for hashed in hashes], dtype="<u4")
-
-
-def hash_of(content: bytes) -> bytes:
-    """Return the hash by which a chunk is found again."""
-    return blake2b(content, digest_size=_HASH_BYTES).digest()
+    return list_of([numbered[hashed] for hashed in hashes])
 
 
 def _value(connection: apsw.Connection, thread: int, encoding: str, depth: int, content: bytes) -> Encoded:
-    for _ in range(depth):
-        content = b"".join(_contents(connection, thread, content))
-    return Encoded(encoding, content)
+    return Encoded(encoding, value_of(depth, content, partial(_contents, connection, thread)))
 
 
-def _contents(connection: apsw.Connection, thread: int, listed: bytes) -> list[bytes]:
-    """Return the contents of the chunks of a list, in order."""
-    numbers = np.frombuffer(listed, dtype="<u4").tolist()
+def _contents(connection: apsw.Connection, thread: int, numbers: list[int]) -> list[bytes]:
+    """Return the contents of chunks, in this order."""
     rows = rows_of(connection, statements.SELECT_CHUNK_CONTENTS, (json.dumps(numbers), thread))
-    if len(rows) != len(numbers):
-        raise StoreCorruptError("A value of a thread lacks a part of its content; see Memory.check().")
-    if any(hash_of(content) != hashed for hashed, content in rows):
-        raise StoreCorruptError("A part of a value of a thread is not what was stored; see Memory.check().")
-    return [content for _, content in rows]
+    return sound(rows, len(numbers))
 
 
 def _reached(connection: apsw.Connection, thread: int) -> set[int]:
     """Return the numbers of all chunks of a thread that a value has in it."""
-    reached: set[int] = set()
-    lists: dict[int, set[int]] = {}  # the lists of chunks to look into, by how deep they are
     trees: set[tuple[int, bytes]] = set(rows_of(connection, statements.SELECT_WRITTEN_TREES, (thread,)))
     for row in rows_of(connection, statements.SELECT_ALL_VALUES, (thread,)):
         trees.update((value.depth, value.content) for value in values_of_row(*row) if value.depth)
-    for depth, content in trees:
-        numbers = np.frombuffer(content, dtype="<u4").tolist()
-        reached.update(numbers)
-        lists.setdefault(depth - 1, set()).update(numbers)
-    for depth in range(max(lists, default=0), 0, -1):
-        listed = np.array(sorted(lists.get(depth, ())), dtype="<u4").tobytes()
-        numbers = np.frombuffer(b"".join(_contents(connection, thread, listed)), dtype="<u4").tolist()
-        reached.update(numbers)
-        lists.setdefault(depth - 1, set()).update(numbers)
-    return reached
+    return reached_from(trees, partial(_contents, connection, thread))
 
 
 def _sweep(connection: apsw.Connection, thread: int) -> None:
@@ -542,21 +521,9 @@ def thread_problems(connection: apsw.Connection) -> Iterator[Problem]:
     """Yield chunks that are not what was stored, that values lack, or that no value has."""
     for thread, kind, id in rows_of(connection, "SELECT thread, kind, id FROM threads"):
         where = f"thread {id!r} of {kind}"
-        for number, hashed, content in connection.execute(
-            "SELECT chunk & 4294967295, hash, content FROM thread_chunks WHERE chunk >> 32 = ?", (thread,)
-        ):
-            if hash_of(content) != hashed:
-                yield Problem(where, f"chunk {number} is not the one that was stored")
-        try:
-            reached = _reached(connection, thread)
-        except StoreCorruptError as error:
-            yield Problem(where, f"a list of chunks is damaged or not there: {error}")
-            continue
-        stored = {number for (number,) in rows_of(connection, statements.SELECT_CHUNKS_OF, (thread,))}
-        if missing := reached - stored:
-            yield Problem(where, f"{len(missing)} chunks of its values are not there")
-        if lost := stored - reached:
-            yield Problem(where, f"{len(lost)} chunks belong to no value")
+        select = "SELECT chunk & 4294967295, hash, content FROM thread_chunks WHERE chunk >> 32 = ?"
+        stored = connection.execute(select, (thread,))
+        yield from chunk_problems(where, stored, partial(_reached, connection, thread))
     unowned = "SELECT DISTINCT chunk >> 32 FROM thread_chunks WHERE chunk >> 32 NOT IN (SELECT thread FROM threads)"
     for (thread,) in connection.execute(unowned):
         yield Problem("thread_chunks", f"there are chunks of thread number {thread}, which is not there")
