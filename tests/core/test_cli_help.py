@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -70,6 +71,20 @@ def test_example_runs(example: str, folder: Path, monkeypatch: pytest.MonkeyPatc
     arguments = [names.get(word, word) for word in words[1:]]
     confirmed = ["--yes"] if arguments[0] == "delete" and "--yes" not in arguments else []
     assert run([*arguments, *confirmed]) == 0
+
+
+def test_filters_of_the_help_find_a_file_by_its_name(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run(["add", "notes.md"]) == 0
+    for command_name in ("search", "list", "delete"):
+        assert run([command_name, "--help"]) == 0
+    filters = set(re.findall(r"""'(\{"source".*?\})'""", capfd.readouterr().out))
+    assert len(filters) > 1
+    for where in filters:
+        assert run(["list", "--where", re.sub(r"[a-z]+\.md", "notes.md", where)]) == 0
+        assert "Ada is allergic" in capfd.readouterr().out, where
 
 
 @pytest.mark.parametrize(

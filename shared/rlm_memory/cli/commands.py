@@ -157,7 +157,7 @@ app.add_typer(lifecycle.app)
 _Name = TypeVar("_Name", bound=str)
 _Where: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="""Only nodes that match a filter, such as '{"source": "notes.md"}'."""),
+    typer.Option(metavar="JSON", help="""Only nodes that match, such as '{"source": {"$like": "%notes.md"}}'."""),
 ]
 _Tiers: TypeAlias = Annotated[list[str] | None, typer.Option("--tier", help="Only this tier; may be repeated.")]
 

@@ -40,7 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "copy": ("rlm-memory copy memory.db copied.db", "rlm-memory copy memory.db copied.db --only default --json"),
     "reembed": ("rlm-memory reembed --pending", "rlm-memory reembed --to wordllama"),
     "compact": ("rlm-memory compact",),
-    "delete": ("rlm-memory delete ID", """rlm-memory delete --where '{"source": "old.md"}' --yes"""),
+    "delete": ("rlm-memory delete ID", """rlm-memory delete --where '{"source": {"$like": "%/old.md"}}' --yes"""),
     "log": ("rlm-memory log --since 2026-03-01", "rlm-memory log ID --json"),
     "explain": ("rlm-memory explain ID", """rlm-memory explain ID --policy '{"min_sessions": 2}'"""),
     "promote": ("rlm-memory promote ID longterm --reason 'Ada said so'",),
