@@ -8,9 +8,11 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+from quiet_server import QuietHandler, QuietServer
 
 COST = 0.25
 """US dollars for each reply: sums of it are exact."""
@@ -49,7 +51,7 @@ class ChatServer:
         self.forget()
 
     def __enter__(self) -> Self:
-        self._http = _HTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_state": self}))
+        self._http = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_state": self}))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
@@ -97,22 +99,8 @@ class ChatServer:
         return self._reply(asked)
 
 
-class _HTTPServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about clients that went away: they were killed."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server_state: ChatServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from quiet_server import QuietHandler, QuietServer
 
 INPUTS_PER_REQUEST = 2048
 TOKENS_PER_REQUEST = 300_000
@@ -143,7 +145,7 @@ class EmbeddingServer:
         return [text for asked in self.asked for text in asked.inputs]
 
     def __enter__(self) -> Self:
-        self._http = _HTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_state": self}))
+        self._http = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_state": self}))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
@@ -223,27 +225,13 @@ def encoded(vector: Sequence[float] | NDArray[np.floating[Any]], *, packed: bool
     return base64.b64encode(numbers.tobytes()).decode() if packed else [float(number) for number in numbers]
 
 
-class _HTTPServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about clients that went away: some tests make them."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server_state: EmbeddingServer
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
 
     def setup(self) -> None:
         super().setup()
         with self.server_state._lock:
             self.server_state.connections += 1
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
 
     def do_GET(self) -> None:
         """Tell, whatever the path, how long the last answer took from the request's last byte to its own first."""

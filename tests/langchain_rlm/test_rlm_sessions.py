@@ -6,7 +6,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,6 +38,7 @@ from langchain_rlm import (
 )
 from processes import environment
 from recorded_agent import COLOURS, KEY, PLAIN, add, first, handler_of, paid, sender, sum_call
+from recorded_sessions import reasons, told, written
 from rlm_memory import Memory
 from rlm_memory.checkpoints import CheckpointStore, RLMSession
 from rlm_memory.errors import InvalidInputError
@@ -60,29 +60,6 @@ def session(store: CheckpointStore) -> RLMSession:
 def memory() -> Iterator[Memory]:
     with Memory.open(":memory:", embedder=None) as memory:
         yield memory
-
-
-def told(session: RLMSession) -> list[str]:
-    """Return the trajectory in short: the kind, the name and the status of each event."""
-    return [
-        " ".join(str(event[part]) for part in ("type", "name", "status") if part in event)
-        for event in session.trajectory_events
-    ]
-
-
-def reasons(store: CheckpointStore) -> list[Any]:
-    return [store.get(info.checkpoint_id).metadata["reason"] for info in store.list("s")]
-
-
-def written(folder: Path) -> bytes:
-    """Return all that is in the files below a folder, those in zip files unpacked."""
-    parts = []
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        parts.append(path.read_bytes())
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as file:
-                parts += [file.read(name) for name in file.namelist()]
-    return b"\n".join(parts)
 
 
 FIRST_TURN = [

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +53,7 @@ from llamaindex_rlm import (
 from llamaindex_script import call
 from paid_llm import paid
 from processes import environment
+from recorded_sessions import reasons, told, written
 from recorded_workflow import COLOURS, KEY, PLAIN, add, agent, approve, first, sender
 from rlm_memory import Memory
 from rlm_memory.checkpoints import CheckpointStore, RLMSession
@@ -90,29 +90,6 @@ def memory() -> Iterator[Memory]:
 def recorded(memory: Memory, session: RLMSession) -> Iterator[RLMSession]:
     with tracked(memory, rlm_session=session):
         yield session
-
-
-def told(session: RLMSession) -> list[str]:
-    """Return the trajectory in short: the kind, the name and the status of each event."""
-    return [
-        " ".join(str(event[part]) for part in ("type", "name", "status") if part in event)
-        for event in session.trajectory_events
-    ]
-
-
-def reasons(store: CheckpointStore) -> list[Any]:
-    return [store.get(info.checkpoint_id).metadata["reason"] for info in store.list("s")]
-
-
-def written(folder: Path) -> bytes:
-    """Return all that is in the files below a folder, those in zip files unpacked."""
-    parts = []
-    for path in (path for path in folder.rglob("*") if path.is_file()):
-        parts.append(path.read_bytes())
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as file:
-                parts += [file.read(name) for name in file.namelist()]
-    return b"\n".join(parts)
 
 
 class Found(BaseRetriever):
