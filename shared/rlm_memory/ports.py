@@ -622,10 +622,6 @@ class KeyValueStore(Protocol):
         """Delete these; return those there were."""
         ...
 
-    def collections(self) -> list[str]:
-        """Return the names of the collections that hold something, in alphabetical order."""
-        ...
-
 
 class PartStore(Protocol):
     """Reads and writes what belongs to the nodes of one namespace, as it is: for export, import and copies.

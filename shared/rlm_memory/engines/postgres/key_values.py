@@ -44,7 +44,3 @@ class PostgresKeyValues:
         with self._database.transaction() as connection:
             values = (self._namespace, key_of(collection), [key_of(key) for key in keys])
             return [key for (key,) in rows_of(connection, statements.DELETE_KEY_VALUES, values)]
-
-    def collections(self) -> list[str]:
-        with self._database.reading() as connection:
-            return [name for (name,) in rows_of(connection, statements.LIST_COLLECTIONS, (self._namespace,))]

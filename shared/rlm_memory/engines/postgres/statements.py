@@ -517,7 +517,6 @@ DELETE_KEY_VALUES: Final = (
     "DELETE FROM rlm_key_values WHERE namespace = %s AND collection_key = %s AND key_key = ANY (%s::uuid[]) "
     "RETURNING key"
 )
-LIST_COLLECTIONS: Final = "SELECT DISTINCT collection FROM rlm_key_values WHERE namespace = %s ORDER BY collection"
 
 # -- threads of checkpoints -----------------------------------------------------------------------------------------
 

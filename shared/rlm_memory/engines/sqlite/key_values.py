@@ -44,8 +44,3 @@ class SQLiteKeyValues:
         with self._database.transaction() as connection:
             values = (json.dumps(list(keys)), self._number(connection), collection)
             return [key for (key,) in rows_of(connection, statements.DELETE_KEY_VALUES, values)]
-
-    def collections(self) -> list[str]:
-        with self._database.reading() as connection:
-            rows = rows_of(connection, statements.LIST_COLLECTIONS, (self._number(connection),))
-            return [name for (name,) in rows]

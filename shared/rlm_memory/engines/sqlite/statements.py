@@ -559,7 +559,6 @@ DELETE_KEY_VALUES: Final = (
     "DELETE FROM key_values WHERE namespace = ?2 AND collection = ?3 AND key IN (SELECT value FROM json_each(?1)) "
     "RETURNING key"
 )
-LIST_COLLECTIONS: Final = "SELECT DISTINCT collection FROM key_values WHERE namespace = ? ORDER BY collection"
 
 # -- what is moved whole --------------------------------------------------------------------------------------------
 
