@@ -16,7 +16,6 @@ pytest.importorskip("langchain_core", reason="needs the extra langchain")
 pytest.importorskip("llama_index.core", reason="needs the extra llamaindex")
 
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
 from llama_index.core import VectorStoreIndex
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document as LlamaDocument
@@ -30,26 +29,13 @@ from llama_index.core.vector_stores.types import (
 
 import langchain_rlm
 import llamaindex_rlm
+from langchain_support import WordEmbeddings
 from llamaindex_support import WordEmbedding
 from rlm_memory import Memory
 from rlm_memory.errors import EmbeddingMismatchError
 from support import WordEmbedder
 
 METADATA = {"topic": "drinks", "year": 2024, "hot": True, "tags": ["tea", "green"], "by": {"name": "Ada"}, "none": None}
-
-
-class WordEmbeddings(Embeddings):
-    """LangChain's side of `WordEmbedder`."""
-
-    def __init__(self, model: str = "words") -> None:
-        self.model = model
-        self.words = WordEmbedder()
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return self.words.embed(texts).tolist()
-
-    def embed_query(self, text: str) -> list[float]:
-        return self.words.embed_query(text).tolist()
 
 
 @pytest.fixture(params=["one memory", "a memory each"])
