@@ -234,8 +234,9 @@ class PromotionLog(Displayed):
     def as_table(self) -> Table:
         """Return the last entries."""
         last = deque(self, maxlen=_SHOWN_ENTRIES)
+        counted = "1 entry" if len(last) == 1 else f"{len(last)} entries"
         return Table(
-            f"The last {len(last)} entries" if len(last) == _SHOWN_ENTRIES else f"{len(last)} entries",
+            f"The last {counted}" if len(last) == _SHOWN_ENTRIES else counted,
             ("", "at", "node", "from", "to", "moved", "rule", "actor", "reason"),
             [
                 (entry.sequence, move.at, move.node_id, move.from_tier, move.to_tier, move.moved, move.rule, move.actor,

@@ -68,6 +68,13 @@ def test_a_log_can_be_walked_through_again_and_shows_its_last_entries(memory: Me
     assert rows[-1][-1] == "turn 59"
 
 
+def test_one_entry_of_a_log_is_called_so() -> None:
+    with Memory.open(":memory:", embedder=None) as memory:
+        (id,) = memory.add("Ada likes tea.")
+        memory.pin(id, reason="hers")
+        assert str(memory.promotion_log()).startswith("1 entry\n")
+
+
 def test_a_terminal_with_ipython_shows_the_table_too(memory: Memory) -> None:
     pretty = pytest.importorskip("IPython.lib.pretty", reason="IPython is not installed")
     hits = memory.search("tea", k=2)
