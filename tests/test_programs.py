@@ -18,6 +18,7 @@ NEEDS = {
     "wordllama": ("wordllama", "offline"),
     "langchain_rlm": ("langchain_core", "langchain"),
     "llamaindex_rlm": ("llama_index.core", "llamaindex"),
+    "create_agent": ("langchain.agents", "langgraph"),
     "integrations.rlms": ("rlm", "rlms"),
 }
 
