@@ -913,9 +913,9 @@ class Memory:
     def sweep(self, now: datetime | None = None, *, dry_run: bool = False) -> builtins.list[PromotionDecision]:
         """End crashed sessions, move what has earned longterm, archive what is long unused; return the moves.
 
-        Then it forgets old accesses one by one, see `PromotionPolicy.keep_accesses_days`: some thousands in a
-        transaction, so that others can write in between. It is done by itself when a store is opened, at most once a
-        day; as much is forgotten then as takes a moment.
+        Then it forgets old accesses one by one, see `PromotionPolicy.keep_accesses_days`. Both are done in many
+        transactions, so that others can write in between; what one that fails or is killed has done is kept, and the
+        next goes on. It is done by itself when a store is opened, at most once a day, for as long as takes a moment.
 
         Args:
             now: The moment that counts as the present.
