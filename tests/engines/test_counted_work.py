@@ -202,7 +202,8 @@ def test_opening_and_a_first_search_leave_most_of_the_file_unread(memory: Memory
     work = counter.of(search(memory, alpha=1))
     path = Path(memory.location)
     memory.close()
-    with counter.counting() as first, Memory.open(path, embedder=None) as again:
-        search(again, alpha=1)()
-    assert len(first.statements) <= 55
-    assert first.pages - work.pages <= 60 + 0.05 * path.stat().st_size / 8192
+    for most in (70, 40):  # the first one sweeps, which is due once a day
+        with counter.counting() as opening, Memory.open(path, embedder=None) as again:
+            search(again, alpha=1)()
+        assert len(opening.statements) <= most
+        assert opening.pages - work.pages <= 60 + 0.05 * path.stat().st_size / 8192

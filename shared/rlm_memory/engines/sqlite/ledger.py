@@ -313,31 +313,36 @@ class SQLiteLedger:
 
     def begin_weighing(self, rules: str) -> None:
         with self._database.transaction() as connection:
-            self._note_weighed(connection, self._weighed(connection, rules).begun())
+            number = self._number(connection)
+            self._note_weighed(connection, number, self._weighed(connection, number, rules).begun())
 
     def to_weigh(self, least_sessions: int, rules: str) -> ToWeigh:
         with self._database.reading() as connection:
-            weighed = self._weighed(connection, rules)
-            asked = (self._number(connection), least_sessions, weighed.up_to)
-            listed = rows_of(connection, statements.SELECT_UNWEIGHED, node_range(self._number(connection)))
+            number = self._number(connection)
+            weighed = self._weighed(connection, number, rules)
+            asked = (number, least_sessions, weighed.up_to)
+            listed = rows_of(connection, statements.SELECT_UNWEIGHED, node_range(number))
             proved = rows_of(connection, statements.SELECT_PROVED, asked)
         return ToWeigh(sorted({node for (node,) in (*listed, *proved)}), weighed.era)
 
     def note_weighed(self, numbers: Sequence[int], rules: str, era: int | None) -> None:
         with self._database.transaction() as connection:
-            weighed = self._weighed(connection, rules)
+            number = self._number(connection)
+            weighed = self._weighed(connection, number, rules)
             if weighed.era is None:
                 return  # the list is for other rules now
             connection.execute(statements.FORGET_UNWEIGHED, (json.dumps(list(numbers)),))
             if weighed.era == era:
-                self._note_weighed(connection, weighed.and_up_to(max(numbers)))
+                self._note_weighed(connection, number, weighed.and_up_to(max(numbers)))
 
-    def _weighed(self, connection: apsw.Connection, rules: str) -> Weighed:
-        row = row_of(connection, statements.SELECT_WEIGHED_BY, (self._number(connection),))
+    @staticmethod
+    def _weighed(connection: apsw.Connection, number: int, rules: str) -> Weighed:
+        row = row_of(connection, statements.SELECT_WEIGHED_BY, (number,))
         return weighed_of(None if row is None else row[0], rules)
 
-    def _note_weighed(self, connection: apsw.Connection, weighed: Weighed) -> None:
-        connection.execute(statements.SET_WEIGHED_BY, (weighed.text, self._number(connection)))
+    @staticmethod
+    def _note_weighed(connection: apsw.Connection, number: int, weighed: Weighed) -> None:
+        connection.execute(statements.SET_WEIGHED_BY, (weighed.text, number))
 
     def unused(self, before_ms: int) -> list[int]:
         with self._database.reading() as connection:
@@ -366,10 +371,11 @@ class SQLiteLedger:
 
     def note_sweep(self, at_ms: int, rules: str, era: int | None) -> None:
         with self._database.transaction() as connection:
-            connection.execute(statements.SET_LAST_SWEEP, (at_ms, self._number(connection)))
-            weighed = self._weighed(connection, rules)
+            number = self._number(connection)
+            connection.execute(statements.SET_LAST_SWEEP, (at_ms, number))
+            weighed = self._weighed(connection, number, rules)
             if weighed.era is not None and weighed.era == era:
-                self._note_weighed(connection, weighed.and_up_to())
+                self._note_weighed(connection, number, weighed.and_up_to())
 
     def note_sweep_elsewhere(self, at_ms: int) -> None:
         with self._database.transaction() as connection:
