@@ -23,7 +23,6 @@ from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Clock, Engine, Ledger, ToWeigh, Tracked, TrackedOutcome, Vector
 from rlm_memory.promotion import (
     PromotionPolicy,
-    Usage,
     confidence_after,
     decayed,
     decide_after_session,
@@ -149,9 +148,9 @@ class Lifecycle:
         with self._ledger.settling(wait=wait) as used:
             for session_id, ids in used.items():
                 tasks = self._ledger.used_in(session_id, "task", ids)
-                usages = self._ledger.usage([node.id for node in tasks])
+                usages = self._ledger.usage([node.id for node in tasks], session_id=session_id)
                 for node in tasks:
-                    usage = _within(usages[node.id], session_id)
+                    usage = usages[node.id]
                     at = usage.sessions[0].last_used
                     decision = decide_after_use(node, usage, self._policy, session_id=session_id, at=at)
                     self._carry_out(decision, log_refusal=False)
@@ -640,11 +639,6 @@ def _in_turns(steps: Iterator[T]) -> Iterator[T]:
 
 def _is_idle(session: SessionRecord | None, before_ms: int) -> bool:
     return session is not None and session.ended_at is None and milliseconds(session.last_active) < before_ms
-
-
-def _within(usage: Usage, session_id: str) -> Usage:
-    """Return the part of the evidence that is about one session."""
-    return replace(usage, sessions=tuple(s for s in usage.sessions if s.session_id == session_id))
 
 
 def _created(node: Node) -> int:

@@ -338,8 +338,11 @@ class Ledger(Protocol):
         """Wait for another thread of this handle that is writing accesses down, if there is one; for nobody else."""
         ...
 
-    def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
-        """Return what is known of the use of each of these nodes."""
+    def usage(self, ids: Sequence[str], *, session_id: str | None = None) -> dict[str, Usage]:
+        """Return what is known of the use of each of these nodes.
+
+        With a session, of its use there alone: nodes that it has not used are left out.
+        """
         ...
 
     def accesses(self, id: str) -> list[Access]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from rlm_memory.promotion import SessionUsage, Usage
 from rlm_memory.records import Condition, ForgottenAccesses, LogEntry, Node, PromotionDecision, SessionRecord
 from rlm_memory.times import moment
 
@@ -34,6 +36,30 @@ def node_of(row: Any, namespace: str) -> Node:
         access_count=access_count,
         pinned=bool(pinned),
     )
+
+
+def usages_of(uses: Iterable[Any], outcomes: Iterable[Any]) -> dict[str, Usage]:
+    """Return the evidence about nodes by their ids.
+
+    Args:
+        uses: For each node and session that used it, the earliest last use first: id of the node, since when it is in
+            its tier, id of the session, uses, lowest confidence, last use. The session is None for a node without any.
+        outcomes: For each node that has outcomes: its id, successes, failures.
+    """
+    counts = {id: (successes, failures) for id, successes, failures in outcomes}
+    sessions: dict[str, list[SessionUsage]] = {}
+    since: dict[str, int] = {}
+    for id, tier_since, session_id, turns, lowest, last_used in uses:
+        since[id] = tier_since
+        found = sessions.setdefault(id, [])
+        if session_id is not None:
+            last = moment(last_used)
+            found.append(SessionUsage(session_id=session_id, uses=turns, lowest_confidence=lowest, last_used=last))
+    usages = {}
+    for id, found in sessions.items():
+        successes, failures = counts.get(id, (0, 0))
+        usages[id] = Usage(sessions=tuple(found), successes=successes, failures=failures, moved_at=moment(since[id]))
+    return usages
 
 
 def entry_of(row: Any) -> LogEntry:

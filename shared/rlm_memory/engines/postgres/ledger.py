@@ -14,12 +14,12 @@ from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
 from rlm_memory.engines.reports import Report, line_of, report_of
-from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of
+from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
 from rlm_memory.engines.weighing import Weighed, weighed_of
 from rlm_memory.errors import StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import ToWeigh, Tracked, TrackedOutcome
-from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
+from rlm_memory.promotion import Usage, chain_start, entry_hash
 from rlm_memory.records import (
     Access,
     Edge,
@@ -149,31 +149,15 @@ class PostgresLedger:
         self._lock = threading.Lock()
         self._unsent = []
 
-    def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
+    def usage(self, ids: Sequence[str], *, session_id: str | None = None) -> dict[str, Usage]:
         asked = (self._namespace, [key_of(id) for id in ids])
         with self._database.reading() as connection:
-            outcomes = {id: counts for id, *counts in rows_of(connection, statements.SELECT_OUTCOMES, asked)}
-            uses = rows_of(connection, statements.SELECT_USES, asked)
-        sessions: dict[str, list[SessionUsage]] = {}
-        since: dict[str, int] = {}
-        for id, tier_since, session_id, count, lowest, last_used in uses:
-            since[id] = tier_since
-            found = sessions.setdefault(id, [])
-            if session_id is not None:
-                found.append(
-                    SessionUsage(
-                        session_id=session_id, uses=count, lowest_confidence=lowest, last_used=moment(last_used)
-                    )
-                )
-        return {
-            id: Usage(
-                sessions=tuple(found),
-                successes=outcomes.get(id, (0, 0))[0],
-                failures=outcomes.get(id, (0, 0))[1],
-                moved_at=moment(since[id]),
-            )
-            for id, found in sessions.items()
-        }
+            outcomes = rows_of(connection, statements.SELECT_OUTCOMES, asked)
+            if session_id is None:
+                uses = rows_of(connection, statements.SELECT_USES, asked)
+            else:
+                uses = rows_of(connection, statements.SELECT_USES_IN, (self._namespace, key_of(session_id), *asked))
+        return usages_of(uses, outcomes)
 
     def accesses(self, id: str) -> list[Access]:
         with self._database.reading() as connection:

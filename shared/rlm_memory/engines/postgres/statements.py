@@ -299,6 +299,12 @@ SELECT_USES: Final = (
     "LEFT JOIN rlm_sessions s ON s.namespace = u.namespace AND s.session = u.session "
     "WHERE n.namespace = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY u.last_used, s.id"
 )
+SELECT_USES_IN: Final = (
+    "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM rlm_sessions s "
+    "JOIN rlm_uses u ON u.namespace = s.namespace AND u.session = s.session "
+    "JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
+    "WHERE s.namespace = %s AND s.id_key = %s AND n.namespace = %s AND n.id_key = ANY (%s::uuid[])"
+)
 SELECT_OUTCOMES: Final = (
     "SELECT n.id, count(*) FILTER (WHERE o.success), count(*) FILTER (WHERE NOT o.success) FROM rlm_nodes n "
     "JOIN rlm_outcomes o ON o.namespace = n.namespace AND o.node = n.node "

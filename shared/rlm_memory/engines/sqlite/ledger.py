@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of
+from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.index import node_range
@@ -19,7 +19,7 @@ from rlm_memory.engines.weighing import Weighed, weighed_of
 from rlm_memory.errors import StoreBusyError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import ToWeigh, Tracked, TrackedOutcome
-from rlm_memory.promotion import SessionUsage, Usage, chain_start, entry_hash
+from rlm_memory.promotion import Usage, chain_start, entry_hash
 from rlm_memory.records import (
     Access,
     Edge,
@@ -137,36 +137,16 @@ class SQLiteLedger:
         """A thread of the parent may have held the lock."""
         self._writing_down = threading.Lock()
 
-    def usage(self, ids: Sequence[str]) -> dict[str, Usage]:
+    def usage(self, ids: Sequence[str], *, session_id: str | None = None) -> dict[str, Usage]:
         asked = json.dumps(list(ids))
         with self._database.reading() as connection:
             number = self._number(connection)
-            outcomes = {
-                id: (int(successes), count - int(successes))
-                for id, successes, count in rows_of(connection, statements.SELECT_OUTCOMES, (asked, number))
-            }
-            sessions: dict[str, list[SessionUsage]] = {}
-            since: dict[str, int] = {}
-            for id, tier_since, session_id, uses, lowest, last_used in rows_of(
-                connection, statements.SELECT_USES, (asked, number)
-            ):
-                since[id] = tier_since
-                found = sessions.setdefault(id, [])
-                if session_id is not None:
-                    found.append(
-                        SessionUsage(
-                            session_id=session_id, uses=uses, lowest_confidence=lowest, last_used=moment(last_used)
-                        )
-                    )
-        return {
-            id: Usage(
-                sessions=tuple(found),
-                successes=outcomes.get(id, (0, 0))[0],
-                failures=outcomes.get(id, (0, 0))[1],
-                moved_at=moment(since[id]),
-            )
-            for id, found in sessions.items()
-        }
+            outcomes = rows_of(connection, statements.SELECT_OUTCOMES, (asked, number))
+            if session_id is None:
+                uses = rows_of(connection, statements.SELECT_USES, (asked, number))
+            else:
+                uses = rows_of(connection, statements.SELECT_USES_IN, (asked, number, session_id))
+        return usages_of(uses, outcomes)
 
     def accesses(self, id: str) -> list[Access]:
         with self._database.reading() as connection:

@@ -216,8 +216,14 @@ SELECT_USES: Final = (
     "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value LEFT JOIN uses u ON u.node = n.node "
     "LEFT JOIN sessions s ON s.session = u.session ORDER BY u.last_used, s.id"
 )
+SELECT_USES_IN: Final = (
+    "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM json_each(?1) AS wanted "
+    "CROSS JOIN nodes n ON n.namespace = ?2 AND n.id = wanted.value "
+    "CROSS JOIN sessions s ON s.namespace = ?2 AND s.id = ?3 "
+    "CROSS JOIN uses u ON u.node = n.node AND u.session = s.session"
+)
 SELECT_OUTCOMES: Final = (
-    "SELECT n.id, total(o.success), count(*) FROM json_each(?) AS wanted "
+    "SELECT n.id, sum(o.success), sum(NOT o.success) FROM json_each(?) AS wanted "
     "CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value JOIN outcomes o ON o.node = n.node GROUP BY n.id"
 )
 SELECT_ACCESSES: Final = (
