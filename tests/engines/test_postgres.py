@@ -113,6 +113,28 @@ def test_the_same_data_gives_the_same_order_and_scores_as_sqlite(opened: Callabl
     assert on_server.check()
 
 
+@pytest.mark.parametrize("where", [None, {"n": {"$lt": 8}}], ids=["all", "filtered"])
+def test_of_many_matching_texts_the_same_are_found_as_with_sqlite(opened: Callable[..., Memory], where: Any) -> None:
+    random = np.random.default_rng(3)
+    vocabulary = np.array([f"w{i}" for i in range(600)])
+    likely = 1 / (np.arange(600) + 20.0)
+    texts = [
+        " ".join(random.choice(vocabulary, size, p=likely / likely.sum())) for size in random.integers(5, 40, 3000)
+    ]
+    ids = [f"{i:04}" for i in range(len(texts))]
+    on_server, in_file = (opened(embedder=None, **where_to) for where_to in ({}, {"location": ":memory:"}))
+    for memory in (on_server, in_file):
+        memory.add(texts, ids=ids, metadatas=[{"n": i % 10} for i in range(len(texts))])
+    # of many words no combinations are tried, and words that are often together fill the first try by themselves
+    for size in (1, 2, 4, 7, 10, 11, 30):
+        for start in range(0, 600 - size, 60):
+            question = " ".join(vocabulary[start : start + size * 7 : 7])
+            ours, theirs = (memory.search(question, k=20, where=where) for memory in (on_server, in_file))
+            assert [(hit.id, round(hit.score, 6)) for hit in ours] == [
+                (hit.id, round(hit.score, 6)) for hit in theirs
+            ], question
+
+
 MANY = {"float32": 10_000, "int8": 5_200, "bit": 5_200}
 """More than so many as are compared without an index."""
 RECALLS = {"float32": 0.98, "int8": 0.98, "bit": 0.9}

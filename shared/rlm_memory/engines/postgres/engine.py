@@ -23,7 +23,7 @@ from rlm_memory.engines.postgres.ledger import PostgresLedger
 from rlm_memory.engines.postgres.parts import PostgresParts
 from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
 from rlm_memory.engines.postgres.threads import PostgresThreads
-from rlm_memory.engines.postgres.values import VectorValue, key_of, row_of, rows_of, vectors_of
+from rlm_memory.engines.postgres.values import key_of, row_of, rows_of, vectors_of
 from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, Words
 from rlm_memory.engines.rows import node_of
 from rlm_memory.engines.texts import BLANKS, Tokenizer, text_hash
@@ -314,7 +314,10 @@ class PostgresEngine:
     @repeated
     def nodes(self, keys: Sequence[int]) -> list[Node]:
         with self._database.reading() as connection:
-            return self._nodes(rows_of(connection, statements.SELECT_NODES_BY_NUMBER, (list(keys), self._namespace)))
+            rows = rows_of(connection, statements.SELECT_NODES_BY_NUMBER, (list(keys), self._namespace))
+            if len(rows) != len(keys):
+                raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
+            return self._nodes(rows)
 
     def _nodes(self, rows: Iterable[Any]) -> list[Node]:
         return [node_of(row, self._name) for row in rows]
@@ -369,7 +372,7 @@ class PostgresEngine:
             texts, length, kept, are_elsewhere, terms, counts, is_indexed = state
             eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
-            near: list[int] = []
+            near: dict[int, float] = {}
             said: list[int] = []
             if query is not None:
                 by_index = is_indexed and texts > vectors.COMPARED
@@ -384,31 +387,34 @@ class PostgresEngine:
             found = list(dict.fromkeys([*near, *said]))
             if len(found) < k:
                 found += self._newest(connection, eligible, found, k - len(found))
-            return self._scored(connection, found, query, words)
+            return self._scored(connection, found, query, near, words)
 
     def _scored(
-        self, connection: Connection, found: Sequence[int], query: Vector | None, words: Words | None
+        self,
+        connection: Connection,
+        found: Sequence[int],
+        query: Vector | None,
+        near: Mapping[int, float],
+        words: Words | None,
     ) -> Candidates:
+        """Return candidates with their scores; the cosines of those that are near are known."""
         if not found:
             return _NO_CANDIDATES
-        cosine, joined, values = statements.NO_COSINE, "", list[Any]()
+        semantic = keyword = coverage = np.full(len(found), np.nan)
         if query is not None:
-            cosine = statements.COSINE.format(asked=vectors.VectorForm(len(query), self._storage).asked)
-            joined, values = statements.JOINED_VECTORS, [VectorValue(query)]
-        select = statements.SELECT_CANDIDATES.format(cosine=cosine, vectors=joined)
-        rows = rows_of(connection, select, (*values, list(found), self._namespace))
-        if len(rows) != len(found):
-            raise StoreError(f"{self.location}: an index lists nodes that are not there; run rlm-memory check.")
-        ids, created, lengths, terms, counts, cosines = zip(*rows, strict=True)
-        keyword = coverage = np.full(len(found), np.nan)
+            others = found[len(near) :]
+            compared = vectors.cosines(connection, self._namespace, query, others, self._storage) if others else []
+            semantic = np.clip(np.array([*near.values(), *compared], dtype=np.float64), -1.0, 1.0)  # None is NaN
         if words is not None and words.terms:
-            keyword, coverage = self._keywords.scores(lengths, terms, counts, words)
+            keyword, coverage = self._keywords.scores(connection, found, words)
         return Candidates(
             keys=found,
-            semantic=np.clip(np.array(cosines, dtype=np.float64), -1.0, 1.0),  # without a vector: None, which is NaN
+            semantic=semantic,
             keyword=keyword,
             coverage=coverage,
-            origins=lambda positions: [(created[i], ids[i]) for i in positions],
+            origins=lambda at: rows_of(
+                connection, statements.SELECT_ORIGINS, ([found[i] for i in at], self._namespace)
+            ),
         )
 
     def _eligible(self, connection: Connection, scope: Scope) -> Eligible:

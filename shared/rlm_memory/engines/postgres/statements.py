@@ -99,17 +99,21 @@ SELECT_NEWEST: Final = (
     "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND n.node <> ALL (%s::bigint[]) AND {where} "
     "ORDER BY n.node DESC LIMIT %s"
 )
-# What candidates are scored by: their words, as the server sends arrays, and the cosine. They are taken apart by
-# the client: to look a word up in an array takes the server longer than to send the array.
-SELECT_CANDIDATES: Final = (
-    "SELECT n.id, n.created_at, coalesce(w.length, 0), array_send(w.terms), array_send(w.counts), {cosine} "
+# What candidates are scored by: their words, as the server sends arrays, and their cosines. Words are counted by the
+# client: to look one up in an array takes the server longer than to send the array.
+SELECT_WORDS: Final = (
+    "SELECT coalesce(w.length, 0), array_send(w.terms), array_send(w.counts) "
     "FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
-    "JOIN rlm_nodes n ON n.namespace = %s AND n.node = wanted.node "
-    "LEFT JOIN rlm_node_words w ON w.namespace = n.namespace AND w.node = n.node {vectors}ORDER BY wanted.place"
+    "LEFT JOIN rlm_node_words w ON w.namespace = %s AND w.node = wanted.node ORDER BY wanted.place"
 )
-NO_COSINE: Final = "NULL::float8"
-COSINE: Final = "-(v.embedding <#> {asked})"
-JOINED_VECTORS: Final = "LEFT JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
+SELECT_COSINES: Final = (
+    "SELECT -(v.embedding <#> {asked}) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = wanted.node ORDER BY wanted.place"
+)
+SELECT_ORIGINS: Final = (
+    "SELECT n.created_at, n.id FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
+    "JOIN rlm_nodes n ON n.namespace = %s AND n.node = wanted.node ORDER BY wanted.place"
+)
 
 COPY_NODES: Final = (
     "COPY rlm_nodes (namespace, node, id, id_key, tier, tier_since, created_at, updated_at, last_accessed, "
@@ -152,10 +156,18 @@ ADD_TO_TERMS: Final = (
 DELETE_TERMS: Final = "DELETE FROM rlm_terms WHERE namespace = %s AND term = ANY (%s::bigint[]) AND texts = 0"
 SELECT_MATCHING: Final = "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND w.terms && %s::bigint[]"
 # The texts with the greatest weights of their words, of equal ones the shortest and newest, as in the SQLite engine.
-# Each word is looked up by itself: the bm25 of 700 texts took 14 times as long, each word being sought in each array.
 # Weights are whole numbers, so that it does not matter in which order they are added.
+SELECT_HEAVIEST: Final = (
+    "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND ({requirements}){eligible} "
+    "ORDER BY {weight} DESC, w.length, w.node DESC LIMIT %s"
+)
+HAS_EVERY: Final = "w.terms @> %s::bigint[]"
+HAS_SOME: Final = "w.terms && %s::bigint[]"
+WEIGHT_OF_TERM: Final = "CASE WHEN %s::bigint = ANY (w.terms) THEN %s::bigint ELSE 0 END"
+# The same where there is no telling what such a text must have. Each word is looked up by itself: the bm25 of 700 texts
+# took 14 times as long, each word being sought in each array.
 SELECT_BEST_MATCHING: Final = (
-    "SELECT w.node FROM unnest(%s::bigint[], %s::integer[]) AS asked (term, weight) CROSS JOIN LATERAL ("
+    "SELECT w.node FROM unnest(%s::bigint[], %s::bigint[]) AS asked (term, weight) CROSS JOIN LATERAL ("
     "SELECT w.node, w.length FROM rlm_node_words w WHERE w.namespace = %s AND w.terms @> ARRAY[asked.term]{eligible}"
     ") AS w GROUP BY w.node, w.length ORDER BY sum(asked.weight) DESC, w.length, w.node DESC LIMIT %s"
 )
@@ -166,14 +178,14 @@ DELETE_VECTORS: Final = "DELETE FROM rlm_node_vectors WHERE namespace = %s AND n
 COPY_VECTORS: Final = "COPY rlm_node_vectors (namespace, node, embedding) FROM STDIN (FORMAT BINARY)"
 # The zero keeps the index out of it: every vector in question is compared.
 SELECT_NEAREST_OF_ALL: Final = (
-    "SELECT v.node FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
-    "ORDER BY (v.embedding <#> {asked}) + 0, v.node DESC LIMIT %s"
+    "SELECT v.node, (v.embedding <#> {asked}) + 0 AS distance FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} "
+    "ORDER BY distance, v.node DESC LIMIT %s"
 )
 SELECT_NEAREST: Final = (
-    "SELECT {columns} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
+    "SELECT v.node, {compared} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
 )
 SELECT_NEAREST_OF_SOME: Final = (
-    "SELECT v.node FROM ({some}) AS v ORDER BY v.embedding <#> {asked}, v.node DESC LIMIT %s"
+    "SELECT v.node, v.embedding <#> {asked} AS distance FROM ({some}) AS v ORDER BY distance, v.node DESC LIMIT %s"
 )
 ELIGIBLE_VECTOR: Final = " AND v.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
 # Looked up for each vector that the index gives, in the order in which it gives them.

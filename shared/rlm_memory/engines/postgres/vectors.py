@@ -165,8 +165,8 @@ def nearest(
     *,
     storage: VectorStorage,
     by_index: bool,
-) -> list[int]:
-    """Return the nodes of the `n` nearest eligible vectors, the nearest first.
+) -> dict[int, float]:
+    """Return the nodes of the `n` nearest eligible vectors with their cosines, the nearest first.
 
     Args:
         connection: A reader's snapshot.
@@ -181,20 +181,30 @@ def nearest(
     if by_index and not (eligible is not None and eligible.few):
         within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
         values = (namespace, *(eligible.values if eligible is not None else ()), asked)
-        looked_at, bound = 2 * n, (*values, n)
-        columns = "v.node, v.embedding" if storage == "bit" else "v.node"
         distance = form.distance("v.embedding")
-        select = statements.SELECT_NEAREST.format(columns=columns, eligible=within, distance=distance)
         if storage == "bit":
-            looked_at, bound = _RESCORED * n, (*values, _RESCORED * n, asked, n)
-            select = statements.SELECT_NEAREST_OF_SOME.format(some=select, asked=form.asked)
+            looked_at, bound = _RESCORED * n, (asked, *values, _RESCORED * n, n)
+            some = statements.SELECT_NEAREST.format(compared="v.embedding", eligible=within, distance=distance)
+            select = statements.SELECT_NEAREST_OF_SOME.format(some=some, asked=form.asked)
+        else:
+            looked_at, bound = 2 * n, (asked, *values, n)
+            compared = f"v.embedding <#> {form.asked}"
+            select = statements.SELECT_NEAREST.format(compared=compared, eligible=within, distance=distance)
         connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, looked_at), 1000)),))
         found = rows_of(connection, select, bound)
         connection.execute(statements.SEARCH_AS_USUAL)
         if len(found) == n:
-            return [node for (node,) in found]
+            return {node: -distance for node, distance in found}
     within, values = "", ()
     if eligible is not None:
         within, values = statements.ELIGIBLE_VECTOR.format(where=eligible.where), (namespace, *eligible.values)
     select = statements.SELECT_NEAREST_OF_ALL.format(eligible=within, asked=form.asked)
-    return [node for (node,) in rows_of(connection, select, (namespace, *values, asked, n))]
+    return {node: -distance for node, distance in rows_of(connection, select, (asked, namespace, *values, n))}
+
+
+def cosines(
+    connection: Connection, namespace: UUID, query: Vector, nodes: Sequence[int], storage: VectorStorage
+) -> list[float | None]:
+    """Return the cosine of each of these nodes' vectors with a unit vector, None for a node without one."""
+    select = statements.SELECT_COSINES.format(asked=VectorForm(len(query), storage).asked)
+    return [cosine for (cosine,) in rows_of(connection, select, (VectorValue(query), list(nodes), namespace))]
