@@ -208,7 +208,7 @@ def test_a_store_in_memory_is_not_copied(filled: Cli, tmp_path: Path, places: tu
     [
         (["--db", "memory.db", "copy", "to.db"], "copy takes two stores by their places, FROM and TO, and not --db m"),
         (["copy", "memory.db", "to.db", "--db", "other.db"], "FROM and TO, and not --db other.db"),
-        (["copy", "memory.db"], "copy takes two stores by their places, FROM and TO"),
+        (["copy", "memory.db"], "Missing argument 'TO'. See: rlm-memory copy --help"),
         (["copy", "memory.db", "to.db", "--namespace", "n"], "or those of --only NAME, and not --namespace"),
     ],
 )

@@ -53,6 +53,25 @@ def test_help_says_what_a_command_does_with_examples_and_exit_codes(
     assert "Exit codes: 0 done" in " ".join(shown.split())
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_usage_is_one_line_in_which_each_argument_has_a_name(
+    path: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run([*path.split(), "--help"]) == 0
+    [usage] = re.findall(r"Usage: (.*?) *$", capfd.readouterr().out, re.MULTILINE)
+    program = " ".join(["rlm-memory", *path.split(), r"\[OPTIONS\]"])
+    assert re.fullmatch(rf"{program}( COMMAND \[ARGS\]\.\.\.| (\{{?[A-Z]+\}}?|\[[A-Z]+\])(\.\.\.)?)*", usage), usage
+
+
+def test_help_of_copy_asks_for_both_places(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["copy", "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert "[TO]" not in shown
+    assert len(re.findall(r"^│ \* +(?:FROM|TO) .*\[required\]", shown, re.MULTILINE)) == 2
+
+
 def test_examples_are_of_commands_that_are_there() -> None:
     assert sorted(EXAMPLES) == sorted(PATHS)
 

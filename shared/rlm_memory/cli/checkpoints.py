@@ -174,7 +174,7 @@ def export(
     ctx: typer.Context,
     root: _Root,
     checkpoint: _Which,
-    path: Annotated[Path, typer.Argument(help="The file to write; it must not be there.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not be there.")],
 ) -> None:
     """Write a checkpoint to one file that needs nothing beside it; its signature stays valid."""
     store = _store(root)

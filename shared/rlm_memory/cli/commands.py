@@ -214,7 +214,7 @@ def demo(ctx: typer.Context) -> None:
 @app.command()
 def add(
     ctx: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="UTF-8 text files; - for standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="UTF-8 text files; - for standard input.")],
     size: Annotated[int, typer.Option(min=1, help="The most characters of a passage.")] = 1000,
     overlap: Annotated[int, typer.Option(min=0, help="The most characters that a passage repeats of the last.")] = 0,
     name: Annotated[str | None, typer.Option(help="What the text on standard input is called.")] = None,
@@ -254,7 +254,7 @@ def add(
 @app.command()
 def search(
     ctx: typer.Context,
-    query: Annotated[str, typer.Argument(help="Words or a question.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words or a question.")],
     k: Annotated[int, typer.Option("-k", min=0, help="The most hits.")] = 4,
     alpha: Annotated[
         float | None, typer.Option(min=0, max=1, help="0: keywords alone; 1: vectors alone; by default 0.5.")
@@ -321,7 +321,7 @@ def list_nodes(
 
 
 @app.command()
-def show(ctx: typer.Context, ids: Annotated[list[str], typer.Argument(metavar="ID...")]) -> None:
+def show(ctx: typer.Context, ids: Annotated[list[str], typer.Argument(metavar="ID")]) -> None:
     """Show nodes with all that is known of them."""
     opts: Options = ctx.obj
     with opts.open(read_only=True) as memory:
@@ -383,7 +383,8 @@ def upgrade(ctx: typer.Context) -> None:
 
 @app.command()
 def backup(
-    ctx: typer.Context, path: Annotated[Path, typer.Argument(help="The file to write; it must not be there.")]
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not be there.")],
 ) -> None:
     """Copy the whole store to a new file while it is in use."""
     opts: Options = ctx.obj
@@ -395,7 +396,7 @@ def backup(
 @app.command("export")
 def export_nodes(
     ctx: typer.Context,
-    path: Annotated[str, typer.Argument(help="A new file; - for standard output.")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help="A new file; - for standard output.")],
 ) -> None:
     """Write the namespace, all that it holds, as JSON lines."""
     opts: Options = ctx.obj
@@ -415,7 +416,7 @@ def export_nodes(
 @app.command("import")
 def import_nodes(
     ctx: typer.Context,
-    path: Annotated[str, typer.Argument(help="The file to read; - for standard input.")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help="The file to read; - for standard input.")],
     nodes_only: Annotated[
         bool, typer.Option("--nodes-only", help="Leave out sessions, the promotion log and threads.")
     ] = False,
@@ -435,13 +436,34 @@ def import_nodes(
     _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
 
 
+def _expect_no_options_of_one_store(ctx: typer.Context, source: str) -> str:
+    """Refuse what `copy` would pass over in silence, and say how it is written; before a place is missed for it."""
+    given = {name for name in ("db", "namespace") if _is_given(ctx.parent, name)}
+    if "db" in given:
+        raise InvalidInputError(
+            f"copy takes two stores by their places, FROM and TO, and not --db {ctx.obj.location}: "
+            "rlm-memory copy memory.db copied.db"
+        )
+    if "namespace" in given:
+        raise InvalidInputError("copy takes all namespaces, or those of --only NAME, and not --namespace.")
+    return source
+
+
+def _is_given(ctx: Any, name: str) -> bool:
+    """Tell whether an option is from the command line, and not from the environment or the default."""
+    return bool(ctx.get_parameter_source(name).name == "COMMANDLINE")
+
+
 @app.command("copy")
 def copy_command(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="A file, or a postgresql:// URL.")],
-    target: Annotated[
-        str | None, typer.Argument(metavar="TO", help="The same, needed too; it is made if it is new.")
-    ] = None,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FROM", help="A file, or a postgresql:// URL.", callback=_expect_no_options_of_one_store
+        ),
+    ],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The same; it is made if it is new.")],
     only: Annotated[list[str] | None, typer.Option(help="Only this namespace; may be repeated.")] = None,
 ) -> None:
     """Copy a store, all that it holds, to another file or server, and compare the two.
@@ -449,8 +471,6 @@ def copy_command(
     A copy that was interrupted goes on when the command is given again. The exit code is 3 where the two differ.
     """
     opts: Options = ctx.obj
-    _expect_copy_of_two(ctx, target)
-    assert target is not None
     with output.progress_bar("Copying") as advance:
         copies = copy_store(source, target, namespaces=only, progress=advance)
     if opts.json:
@@ -463,23 +483,6 @@ def copy_command(
         counted = ", ".join(f"{kind} {count:,}" for kind, count in each.counts.items()) or "nothing in it"
         chained = "" if each.log_kept else "; its log is chained anew"
         print(output.printable(f"{each.namespace}: {counted}: the same on both sides{chained}."))
-
-
-def _expect_copy_of_two(ctx: typer.Context, target: str | None) -> None:
-    """Refuse what `copy` would pass over in silence, and say how it is written."""
-    given = {name for name in ("db", "namespace") if _is_given(ctx.parent, name)}
-    if target is None or "db" in given:
-        store = f"--db {ctx.obj.location}" if "db" in given else "--db"
-        raise InvalidInputError(
-            f"copy takes two stores by their places, FROM and TO, and not {store}: rlm-memory copy memory.db copied.db"
-        )
-    if "namespace" in given:
-        raise InvalidInputError("copy takes all namespaces, or those of --only NAME, and not --namespace.")
-
-
-def _is_given(ctx: Any, name: str) -> bool:
-    """Tell whether an option is from the command line, and not from the environment or the default."""
-    return bool(ctx.get_parameter_source(name).name == "COMMANDLINE")
 
 
 @app.command()
@@ -514,7 +517,7 @@ def compact(ctx: typer.Context) -> None:
 @app.command()
 def delete(
     ctx: typer.Context,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID")] = None,
     where: _Where = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
