@@ -21,6 +21,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
 from langchain_rlm.vector_store import RLMVectorStore
+from rlm_memory.cli.demo_part import run_part
 from rlm_memory.cli.passages import best_sentence
 
 QUESTION = "How do I print a number with thousands separators?"
@@ -79,4 +80,7 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    made_by = "rlm-memory --db STORE demo"
+    sys.exit(
+        run_part("langchain_rlm.demo", sys.argv[1:], main, needs="topic", value={"$exists": True}, made_by=made_by)
+    )

@@ -19,6 +19,7 @@ from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llamaindex_rlm.retriever import RLMRetriever
 from rlm_memory import Memory
+from rlm_memory.cli.demo_part import run_part
 from rlm_memory.cli.passages import best_sentence
 
 QUESTION = "When is the finally clause executed?"
@@ -62,4 +63,7 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    made_by = "python -m langchain_rlm.demo STORE"
+    sys.exit(
+        run_part("llamaindex_rlm.demo", sys.argv[1:], main, needs="source", value="LangChain demo", made_by=made_by)
+    )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm_memory import Memory
+
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 
 pytest.importorskip("wordllama", reason="the demonstration embeds with wordllama, of the extra [offline]")
@@ -38,6 +40,33 @@ def test_both_frameworks_answer_from_the_file_that_the_command_line_has_made(tmp
     assert max(map(len, (langchain + llamaindex).splitlines())) <= 90
     assert "'source': 'LangChain demo'}, tier longterm" in llamaindex
     run("rlm_memory.cli", "--db", store, "check")  # exits with 1 if it finds a problem
+
+
+@pytest.mark.parametrize(
+    ("part", "argument", "expected"),
+    [
+        ("langchain_rlm", None, "an earlier part"),
+        ("langchain_rlm", "missing.db", "there is no store to read"),
+        ("llamaindex_rlm", "notes.md", "is not an SQLite database"),
+        ("llamaindex_rlm", "other.db", "run that first"),
+    ],
+)
+def test_a_part_out_of_turn_names_what_goes_before_in_one_line(
+    tmp_path: Path, part: str, argument: str | None, expected: str
+) -> None:
+    (tmp_path / "notes.md").write_text("Not a store.")
+    with Memory.open(tmp_path / "other.db", embedder=None) as memory:
+        memory.add("Nothing of the demonstration.")
+    arguments = [] if argument is None else [str(tmp_path / argument)]
+    done = subprocess.run(
+        [sys.executable, "-m", f"{part}.demo", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode in {2, 3}
+    assert done.stderr.startswith(f"{part}.demo: ")
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+    assert not (tmp_path / "missing.db").exists()
 
 
 def test_a_session_that_is_killed_goes_on_with_its_variables() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from rlm_memory.checkpoints.placeholder import Unrestored
 from rlm_memory.checkpoints.session import RLMSession
 from rlm_memory.checkpoints.store import CheckpointStore
+from rlm_memory.errors import RLMError
 
 SESSION = "report"
 CELLS = (
@@ -68,12 +69,19 @@ def main(folder: str) -> None:
     key = "the key of this demonstration"
     command = [sys.executable, "-m", "rlm_memory.checkpoints.demo", "--work", folder, key]
     with subprocess.Popen(  # noqa: S603 - this program again
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,  # a Ctrl-C is for this process alone
     ) as process:
         assert process.stdout
         lines = iter(process.stdout.readline, "\n")
-        before = dict(line.rstrip("\n").split("\t", 1) for line in lines if line)
-        process.kill()
+        try:
+            before = dict(line.rstrip("\n").split("\t", 1) for line in lines if line)
+        finally:
+            process.kill()
     print(f"A session is killed and goes on: process {process.pid} ran {len(CELLS)} turns of Python,")
     print(f"and died in a call of a model, with exit code {process.returncode}.\n")
 
@@ -98,8 +106,12 @@ def main(folder: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
         _work(*sys.argv[2:])
-    elif len(sys.argv) > 1:
-        main(sys.argv[1])
     else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(str(Path(temporary)))
+        try:
+            with tempfile.TemporaryDirectory() as temporary:
+                main(sys.argv[1] if len(sys.argv) > 1 else str(Path(temporary)))
+        except KeyboardInterrupt:
+            print("rlm_memory.checkpoints.demo: interrupted", file=sys.stderr)
+            sys.exit(130)
+        except RLMError as error:
+            sys.exit(f"rlm_memory.checkpoints.demo: {error}")
