@@ -24,6 +24,7 @@ from rlm_memory.errors import (
     InvalidInputError,
     RLMError,
     StoreBusyError,
+    StoreCorruptError,
     StoreError,
     StoreReadOnlyError,
     StoreUnavailableError,
@@ -263,7 +264,10 @@ DAMAGES = {
     "the metadata": "UPDATE rlm_nodes SET metadata = '{}' WHERE id = 'a'",
     "a tier": "UPDATE rlm_nodes SET tier = 'archive' WHERE id = 'a'",
     "a vector": "DELETE FROM rlm_node_vectors",
-    "the words": "UPDATE rlm_node_words SET length = length + 1",
+    "the words": "UPDATE rlm_node_terms SET length = length + 1",
+    "what is looked up": "UPDATE rlm_node_terms SET terms = terms[2:]",
+    "what is counted": "UPDATE rlm_node_terms SET counted = substr(counted, 1, 12)",
+    "half a count": "UPDATE rlm_node_terms SET counted = substr(counted, 1, 14)",
     "the counts of words": "UPDATE rlm_terms SET texts = texts + 1",
     "the sums": "UPDATE rlm_namespaces SET nodes = nodes + 1",
     "a node": "DELETE FROM rlm_nodes WHERE id = 'a'",
@@ -291,6 +295,14 @@ def new_schema(postgres_server: str) -> Iterator[str]:
     sql(base, "DROP SCHEMA IF EXISTS rlm_new CASCADE", "CREATE SCHEMA rlm_new")
     yield base
     sql(base, "DROP SCHEMA rlm_new CASCADE")
+
+
+def test_counts_of_words_that_are_cut_are_told_by_a_search(opened: Callable[..., Memory], postgres_url: str) -> None:
+    memory = opened()
+    memory.add(["green tea", "black tea"])
+    sql(postgres_url, "UPDATE rlm_node_terms SET counted = substr(counted, 1, 14)")
+    with pytest.raises(StoreCorruptError, match="are cut"):
+        memory.search("tea")
 
 
 def test_many_may_open_a_new_store_at_once(new_schema: str) -> None:
@@ -368,6 +380,28 @@ def test_a_store_of_the_first_schema_keeps_all(new_schema: str, partitions: int)
         memory.sweep()
         assert [each.accesses for each in memory.forgotten_accesses("a")] == [1]
         assert session.outcome(False, run_id="r1") == 1
+        assert memory.check()
+
+
+def test_words_kept_as_arrays_are_found_and_scored_as_before(new_schema: str) -> None:
+    texts = ["green tea and green hills", "black tea", "設備清单 tea", ""]
+    with Memory.open(new_schema, embedder=None) as memory:
+        memory.add(texts, ids=["a", "b", "c", "d"])
+        before = [(hit.id, hit.score) for hit in memory.search("green tea hills", k=4)]
+    steps = dict(migrations())
+    table = steps[1][steps[1].index("CREATE TABLE rlm_node_words") :]
+    sql(
+        new_schema,
+        table[: table.index("-- In how many")].replace("{partitioned}", ""),
+        # of each text the first word is the only one that comes again
+        "INSERT INTO rlm_node_words SELECT namespace, node, length, terms, array("
+        "SELECT 1 + (length - cardinality(terms)) * (place = 1)::int FROM unnest(terms) WITH ORDINALITY AS u (t, place)"
+        ") FROM rlm_node_terms",
+        "DROP TABLE rlm_node_terms",
+        "UPDATE rlm_meta SET value = '2' WHERE key = 'schema_version'",
+    )
+    with Memory.open(new_schema, embedder=None) as memory:
+        assert [(hit.id, hit.score) for hit in memory.search("green tea hills", k=4)] == before
         assert memory.check()
 
 

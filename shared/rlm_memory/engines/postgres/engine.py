@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final
 from uuid import UUID
@@ -22,6 +22,7 @@ from rlm_memory.engines.postgres.key_values import PostgresKeyValues
 from rlm_memory.engines.postgres.ledger import PostgresLedger
 from rlm_memory.engines.postgres.parts import PostgresParts
 from rlm_memory.engines.postgres.schema import PARTITIONS_KEY, migrate
+from rlm_memory.engines.postgres.scored import Row, Scored
 from rlm_memory.engines.postgres.threads import PostgresThreads
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of, vectors_of
 from rlm_memory.engines.postgres.words import Eligible, KeywordLeg, Words
@@ -372,48 +373,39 @@ class PostgresEngine:
             texts, length, kept, are_elsewhere, terms, counts, is_indexed = state
             eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
-            near: dict[int, float] = {}
-            said: list[int] = []
-            if query is not None:
-                by_index = is_indexed and texts > vectors.COMPARED
-                near = vectors.nearest(
-                    connection, self._namespace, query, eligible, n, storage=self._storage, by_index=by_index
-                )
+            form = vectors.VectorForm(0 if query is None else len(query), self._storage)
             words = None
             if question is not None:
                 found_in = dict(zip(terms or (), counts or (), strict=True))
                 words = self._keywords.words(asked, found_in, texts=texts, length=length)
-                said = self._keywords.candidates(connection, words, eligible, n)
-            found = list(dict.fromkeys([*near, *said]))
+            scored = Scored(self._namespace, query, form.asked, by_words=words is not None and bool(words.terms))
+            nearest: Callable[[], list[Row]] = list
+            if query is not None:
+                by_index = is_indexed and texts > vectors.COMPARED
+                nearest = vectors.nearest(connection, scored, query, form, eligible, n, by_index=by_index)
+            said = [] if words is None else self._keywords.candidates(connection, scored, words, eligible, n)
+            found = {row[0]: row for row in (*said, *nearest())}
             if len(found) < k:
-                found += self._newest(connection, eligible, found, k - len(found))
-            return self._scored(connection, found, query, near, words)
+                where, values = ("true", list[Any]()) if eligible is None else (eligible.where, eligible.values)
+                newest = statements.SELECT_NEWEST.format(where=where)
+                bound = (self._namespace, list(found), *values, k - len(found))
+                found |= {row[0]: row for row in scored.rows(connection, newest, bound, known="node")}
+            return self._scored(connection, list(found.values()), words if scored.by_words else None)
 
-    def _scored(
-        self,
-        connection: Connection,
-        found: Sequence[int],
-        query: Vector | None,
-        near: Mapping[int, float],
-        words: Words | None,
-    ) -> Candidates:
-        """Return candidates with their scores; the cosines of those that are near are known."""
-        if not found:
+    def _scored(self, connection: Connection, rows: Sequence[Row], words: Words | None) -> Candidates:
+        if not rows:
             return _NO_CANDIDATES
-        semantic = keyword = coverage = np.full(len(found), np.nan)
-        if query is not None:
-            others = found[len(near) :]
-            compared = vectors.cosines(connection, self._namespace, query, others, self._storage) if others else []
-            semantic = np.clip(np.array([*near.values(), *compared], dtype=np.float64), -1.0, 1.0)  # None is NaN
-        if words is not None and words.terms:
-            keyword, coverage = self._keywords.scores(connection, found, words)
+        nodes = [row[0] for row in rows]
+        keyword = coverage = np.full(len(rows), np.nan)
+        if words is not None:
+            keyword, coverage = self._keywords.scores(rows, words)
         return Candidates(
-            keys=found,
-            semantic=semantic,
+            keys=nodes,
+            semantic=np.clip(np.array([row[3] for row in rows], dtype=np.float64), -1.0, 1.0),  # None becomes NaN
             keyword=keyword,
             coverage=coverage,
             origins=lambda at: rows_of(
-                connection, statements.SELECT_ORIGINS, ([found[i] for i in at], self._namespace)
+                connection, statements.SELECT_ORIGINS, ([nodes[i] for i in at], self._namespace)
             ),
         )
 
@@ -423,12 +415,6 @@ class PostgresEngine:
         count = statements.COUNT_NODES_UP_TO.format(where=where)
         found = row_of(connection, count, (self._namespace, *values, _FEW + 1))[0]
         return Eligible(where, values, few=found <= _FEW)
-
-    def _newest(self, connection: Connection, eligible: Eligible | None, found: list[int], n: int) -> list[int]:
-        """Return the `n` newest eligible nodes that were not found."""
-        where, values = ("true", list[Any]()) if eligible is None else (eligible.where, eligible.values)
-        select = statements.SELECT_NEWEST.format(where=where)
-        return [node for (node,) in rows_of(connection, select, (self._namespace, found, *values, n))]
 
     def vectors(self, keys: Sequence[int]) -> Vector:
         with self._database.reading() as connection:

@@ -15,6 +15,7 @@ from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.filters import encoded_rows
 from rlm_memory.engines.postgres.threads import thread_problems
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of, vectors_of
+from rlm_memory.engines.postgres.words import COUNT, term_counts
 from rlm_memory.engines.rows import entry_of
 from rlm_memory.engines.texts import Tokenizer, text_hash
 from rlm_memory.promotion import chain_start, first_broken
@@ -23,10 +24,10 @@ from rlm_memory.records import NODE_TYPES, TIERS, Problem, Stats
 _BATCH: Final = 500
 _HISTORIES: Final = [
     ("rlm_accesses", "node"), ("rlm_uses", "node"), ("rlm_outcomes", "node"), ("rlm_edges", "source"),
-    ("rlm_edges", "target"), ("rlm_node_fields", "node"), ("rlm_node_words", "node"),
+    ("rlm_edges", "target"), ("rlm_node_fields", "node"), ("rlm_node_terms", "node"),
     ("rlm_forgotten_accesses", "node"), ("rlm_unweighed_nodes", "node"),
 ]  # fmt: skip
-_KEYWORDS: Final = ("rlm_node_words", "rlm_terms")
+_KEYWORDS: Final = ("rlm_node_terms", "rlm_terms")
 
 
 def measure(connection: Connection, location: str, database: Database) -> Stats:
@@ -105,9 +106,13 @@ def _node_problems(connection: Connection, database: Database, tokenizer: Tokeni
         for node, field, value in _belonging(connection, database, "rlm_node_fields", "field, value", numbers):
             fields[node].add((field, bytes(value)))
         words = {
-            node: (size, dict(zip(terms, counts, strict=True)))
-            for node, size, terms, counts in _belonging(
-                connection, database, "rlm_node_words", "length, terms, counts", numbers
+            node: (
+                size,
+                terms,
+                dict(term_counts([counted[: len(counted) // COUNT.itemsize * COUNT.itemsize]]).tolist()),
+            )
+            for node, size, terms, counted in _belonging(
+                connection, database, "rlm_node_terms", "length, terms, counted", numbers
             )
         }
         stored: dict[int, bytes] = {}
@@ -127,10 +132,12 @@ def _node_problems(connection: Connection, database: Database, tokenizer: Tokeni
             except ValueError as error:
                 yield Problem(where, f"its metadata is not JSON: {error}")
             expected = tokenizer.words(text)
-            size, terms = words.get(node, (0, {}))
-            if size != len(expected) or sorted(terms.values()) != sorted(Counter(expected).values()):
+            size, terms, counts = words.get(node, (0, [], {}))
+            if size != len(expected) or sorted(counts.values()) != sorted(Counter(expected).values()):
                 yield Problem(where, "its keywords are not those of its text")
-            texts_with.update(terms.keys())
+            if terms != list(counts):
+                yield Problem(where, "it is not found by the keywords that are counted")
+            texts_with.update(terms)
             count, length, last = count + 1, length + size, max(last, node)
             if embedded != (node in stored):
                 yield Problem(where, "it should have a vector" if embedded else "it has a vector and does not know")

@@ -20,9 +20,14 @@ PARTITIONS_KEY: Final = "partitions"
 
 _MIGRATION_NAME: Final = re.compile(r"(\d{4})_\w+\.sql")
 _TABLE: Final = re.compile(r"^CREATE TABLE (rlm_\w+) \(", re.MULTILINE)
-_ROOM_LEFT: Final = {"rlm_namespaces": 50, "rlm_nodes": 80, "rlm_sessions": 80, "rlm_terms": 80}
-"""How full, in per cent, pages of tables get whose rows change often: the new version of a row then finds room in its
-page, and no index needs to know of it."""
+_PAGES: Final = {
+    **dict.fromkeys(("rlm_nodes", "rlm_sessions", "rlm_terms"), "fillfactor = 80"),
+    "rlm_namespaces": "fillfactor = 50",
+    "rlm_node_terms": "toast_tuple_target = 8160",
+}
+"""How full pages of tables get whose rows change often: the new version of a row then finds room in its page, and no
+index needs to know of it. Of tables that are read for scores, long rows stay whole: beside them, where large values go,
+each is several rows more."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -101,7 +106,7 @@ def partitioned(partitions: int) -> str:
 
 
 def finish_table(connection: Connection, table: str, partitions: int) -> None:
-    """Create the partitions of a table, leave room in its pages, and hand it to Citus where that is installed.
+    """Create the partitions of a table, say how its pages are filled, and hand it to Citus where that is installed.
 
     Args:
         connection: In the transaction that has created the table.
@@ -113,9 +118,9 @@ def finish_table(connection: Connection, table: str, partitions: int) -> None:
         connection.execute(
             f"CREATE TABLE {leaf} PARTITION OF {table} FOR VALUES WITH (MODULUS {partitions}, REMAINDER {i})".encode()
         )
-    if room := _ROOM_LEFT.get(table):
+    if settings := _PAGES.get(table):
         for leaf in leaves:
-            connection.execute(f"ALTER TABLE {leaf} SET (fillfactor = {room})".encode())
+            connection.execute(f"ALTER TABLE {leaf} SET ({settings})".encode())
     if row_of(connection, statements.SELECT_EXTENSION, ("citus",)) is None:
         return
     if table == "rlm_meta":

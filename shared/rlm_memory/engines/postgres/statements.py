@@ -99,17 +99,13 @@ SELECT_NEWEST: Final = (
     "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND n.node <> ALL (%s::bigint[]) AND {where} "
     "ORDER BY n.node DESC LIMIT %s"
 )
-# What candidates are scored by: their words, as the server sends arrays, and their cosines. Words are counted by the
-# client: to look one up in an array takes the server longer than to send the array.
-SELECT_WORDS: Final = (
-    "SELECT coalesce(w.length, 0), array_send(w.terms), array_send(w.counts) "
-    "FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
-    "LEFT JOIN rlm_node_words w ON w.namespace = %s AND w.node = wanted.node ORDER BY wanted.place"
-)
-SELECT_COSINES: Final = (
-    "SELECT -(v.embedding <#> {asked}) FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
-    "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = wanted.node ORDER BY wanted.place"
-)
+# What candidates are scored by, with the statement that finds them. Their words are counted by the client: to look one
+# up in an array takes the server longer than to send all.
+SELECT_SCORED: Final = "SELECT f.node, {terms}, {cosine} FROM ({found}) AS f{joined}"
+TERMS: Final = "coalesce(t.length, 0), coalesce(t.counted, '')"
+JOINED_TERMS: Final = " LEFT JOIN rlm_node_terms t ON t.namespace = %s AND t.node = f.node"
+COSINE: Final = "-(v.embedding <#> {asked})"
+JOINED_VECTORS: Final = " LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = f.node"
 SELECT_ORIGINS: Final = (
     "SELECT n.created_at, n.id FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (node, place) "
     "JOIN rlm_nodes n ON n.namespace = %s AND n.node = wanted.node ORDER BY wanted.place"
@@ -144,9 +140,9 @@ DELETE_FIELDS: Final = "DELETE FROM rlm_node_fields WHERE namespace = %s AND nod
 
 # -- keywords -------------------------------------------------------------------------------------------------------
 
-COPY_WORDS: Final = "COPY rlm_node_words (namespace, node, length, terms, counts) FROM STDIN"
-TAKE_WORDS: Final = (
-    "DELETE FROM rlm_node_words WHERE namespace = %s AND node = ANY (%s::bigint[]) RETURNING length, terms"
+COPY_NODE_TERMS: Final = "COPY rlm_node_terms (namespace, node, length, terms, counted) FROM STDIN"
+TAKE_NODE_TERMS: Final = (
+    "DELETE FROM rlm_node_terms WHERE namespace = %s AND node = ANY (%s::bigint[]) RETURNING length, terms"
 )
 ADD_TO_TERMS: Final = (
     "INSERT INTO rlm_terms AS t (namespace, term, texts) SELECT %s, new.term, new.texts "
@@ -154,24 +150,28 @@ ADD_TO_TERMS: Final = (
     "ON CONFLICT (namespace, term) DO UPDATE SET texts = t.texts + excluded.texts"
 )
 DELETE_TERMS: Final = "DELETE FROM rlm_terms WHERE namespace = %s AND term = ANY (%s::bigint[]) AND texts = 0"
-SELECT_MATCHING: Final = "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND w.terms && %s::bigint[]"
+SELECT_MATCHING: Final = (
+    "SELECT t.node, t.length, t.counted FROM rlm_node_terms t WHERE t.namespace = %s AND t.terms && %s::bigint[]"
+)
 # The texts with the greatest weights of their words, of equal ones the shortest and newest, as in the SQLite engine.
 # Weights are whole numbers, so that it does not matter in which order they are added.
 SELECT_HEAVIEST: Final = (
-    "SELECT w.node FROM rlm_node_words w WHERE w.namespace = %s AND ({requirements}){eligible} "
-    "ORDER BY {weight} DESC, w.length, w.node DESC LIMIT %s"
+    "SELECT t.node, t.length, t.counted FROM rlm_node_terms t WHERE t.namespace = %s AND ({requirements}){eligible} "
+    "ORDER BY {weight} DESC, t.length, t.node DESC LIMIT %s"
 )
-HAS_EVERY: Final = "w.terms @> %s::bigint[]"
-HAS_SOME: Final = "w.terms && %s::bigint[]"
-WEIGHT_OF_TERM: Final = "CASE WHEN %s::bigint = ANY (w.terms) THEN %s::bigint ELSE 0 END"
+HAS_EVERY: Final = "t.terms @> %s::bigint[]"
+HAS_SOME: Final = "t.terms && %s::bigint[]"
+WEIGHT_OF_TERM: Final = "CASE WHEN %s::bigint = ANY (t.terms) THEN %s::bigint ELSE 0 END"
 # The same where there is no telling what such a text must have. Each word is looked up by itself: the bm25 of 700 texts
 # took 14 times as long, each word being sought in each array.
-SELECT_BEST_MATCHING: Final = (
-    "SELECT w.node FROM unnest(%s::bigint[], %s::bigint[]) AS asked (term, weight) CROSS JOIN LATERAL ("
-    "SELECT w.node, w.length FROM rlm_node_words w WHERE w.namespace = %s AND w.terms @> ARRAY[asked.term]{eligible}"
-    ") AS w GROUP BY w.node, w.length ORDER BY sum(asked.weight) DESC, w.length, w.node DESC LIMIT %s"
+SELECT_HEAVIEST_OF_ALL: Final = (
+    "SELECT t.node, t.length, t.counted FROM (SELECT t.node, t.length, sum(asked.weight) AS weight "
+    "FROM unnest(%s::bigint[], %s::bigint[]) AS asked (term, weight) CROSS JOIN LATERAL ("
+    "SELECT t.node, t.length FROM rlm_node_terms t WHERE t.namespace = %s AND t.terms @> ARRAY[asked.term]{eligible}"
+    ") AS t GROUP BY t.node, t.length ORDER BY weight DESC, t.length, t.node DESC LIMIT %s) AS heavy "
+    "JOIN rlm_node_terms t ON t.namespace = %s AND t.node = heavy.node"
 )
-ELIGIBLE: Final = " AND w.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
+ELIGIBLE: Final = " AND t.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
 # -- vectors --------------------------------------------------------------------------------------------------------
 
 DELETE_VECTORS: Final = "DELETE FROM rlm_node_vectors WHERE namespace = %s AND node = ANY (%s::bigint[])"
@@ -182,8 +182,9 @@ SELECT_NEAREST_OF_ALL: Final = (
     "ORDER BY distance, v.node DESC LIMIT %s"
 )
 SELECT_NEAREST: Final = (
-    "SELECT v.node, {compared} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
+    "SELECT v.node, {columns} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
 )
+DISTANCE: Final = "v.embedding <#> {asked} AS distance"
 SELECT_NEAREST_OF_SOME: Final = (
     "SELECT v.node, v.embedding <#> {asked} AS distance FROM ({some}) AS v ORDER BY distance, v.node DESC LIMIT %s"
 )

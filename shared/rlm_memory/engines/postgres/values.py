@@ -125,11 +125,16 @@ def register_values(adapters: AdaptersMap) -> None:
         adapters.register_loader(kind, _TextBinaryLoader)
 
 
+def begun(connection: Any, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+    """Send a statement and return the cursor that its rows come by; in a pipeline that does not wait for them."""
+    return connection.execute(sql, values, binary=True)
+
+
 def rows_of(connection: Any, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
     """Return all rows of a statement, each a tuple of what its columns hold."""
-    return connection.execute(sql, values, binary=True).fetchall()  # type: ignore[no-any-return]  # rows are tuples
+    return begun(connection, sql, values).fetchall()  # type: ignore[no-any-return]  # rows are tuples
 
 
 def row_of(connection: Any, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
     """Return the first row of a statement, None if there is none."""
-    return connection.execute(sql, values, binary=True).fetchone()
+    return begun(connection, sql, values).fetchone()

@@ -17,7 +17,7 @@ bit        `halfvec(d)`                their signs, a 32nd of the room; the best
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -25,7 +25,8 @@ from uuid import UUID
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection
 from rlm_memory.engines.postgres.schema import finish_table, partitioned
-from rlm_memory.engines.postgres.values import VectorValue, row_of, rows_of, vector_bytes
+from rlm_memory.engines.postgres.scored import Row, Scored
+from rlm_memory.engines.postgres.values import VectorValue, row_of, vector_bytes
 from rlm_memory.engines.postgres.words import Eligible
 from rlm_memory.errors import InvalidInputError
 from rlm_memory.ports import Vector
@@ -158,53 +159,53 @@ def insert(
 
 def nearest(
     connection: Connection,
-    namespace: UUID,
+    scored: Scored,
     query: Vector,
+    form: VectorForm,
     eligible: Eligible | None,
     n: int,
     *,
-    storage: VectorStorage,
     by_index: bool,
-) -> dict[int, float]:
-    """Return the nodes of the `n` nearest eligible vectors with their cosines, the nearest first.
+) -> Callable[[], list[Row]]:
+    """Begin to look for the `n` nearest eligible vectors, and return what waits for the rows of their nodes.
+
+    In a pipeline the server looks for them meanwhile.
 
     Args:
         connection: A reader's snapshot.
-        namespace: Where to look.
+        scored: Where to look, and what to read of each.
         query: A unit vector.
+        form: How the vectors are kept.
         eligible: Which nodes may be found; None lets all be.
         n: How many.
-        storage: How the vectors are kept.
         by_index: Search by the index, unless the eligible are few.
     """
-    asked, form = VectorValue(query), VectorForm(len(query), storage)
-    if by_index and not (eligible is not None and eligible.few):
-        within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
-        values = (namespace, *(eligible.values if eligible is not None else ()), asked)
-        distance = form.distance("v.embedding")
-        if storage == "bit":
-            looked_at, bound = _RESCORED * n, (asked, *values, _RESCORED * n, n)
-            some = statements.SELECT_NEAREST.format(compared="v.embedding", eligible=within, distance=distance)
-            select = statements.SELECT_NEAREST_OF_SOME.format(some=some, asked=form.asked)
-        else:
-            looked_at, bound = 2 * n, (asked, *values, n)
-            compared = f"v.embedding <#> {form.asked}"
-            select = statements.SELECT_NEAREST.format(compared=compared, eligible=within, distance=distance)
-        connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, looked_at), 1000)),))
-        found = rows_of(connection, select, bound)
-        connection.execute(statements.SEARCH_AS_USUAL)
-        if len(found) == n:
-            return {node: -distance for node, distance in found}
-    within, values = "", ()
-    if eligible is not None:
-        within, values = statements.ELIGIBLE_VECTOR.format(where=eligible.where), (namespace, *eligible.values)
-    select = statements.SELECT_NEAREST_OF_ALL.format(eligible=within, asked=form.asked)
-    return {node: -distance for node, distance in rows_of(connection, select, (asked, namespace, *values, n))}
+    asked, namespace = VectorValue(query), scored.namespace
 
+    def compared_with_all() -> list[Row]:
+        within, values = "", ()
+        if eligible is not None:
+            within, values = statements.ELIGIBLE_VECTOR.format(where=eligible.where), (namespace, *eligible.values)
+        found = statements.SELECT_NEAREST_OF_ALL.format(eligible=within, asked=form.asked)
+        return scored.rows(connection, found, (asked, namespace, *values, n), known="distance").fetchall()
 
-def cosines(
-    connection: Connection, namespace: UUID, query: Vector, nodes: Sequence[int], storage: VectorStorage
-) -> list[float | None]:
-    """Return the cosine of each of these nodes' vectors with a unit vector, None for a node without one."""
-    select = statements.SELECT_COSINES.format(asked=VectorForm(len(query), storage).asked)
-    return [cosine for (cosine,) in rows_of(connection, select, (VectorValue(query), list(nodes), namespace))]
+    if not by_index or (eligible is not None and eligible.few):
+        return compared_with_all
+    within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
+    values = (namespace, *(eligible.values if eligible is not None else ()), asked)
+    by_signs = form.storage == "bit"
+    columns = "v.embedding" if by_signs else statements.DISTANCE.format(asked=form.asked)
+    found = statements.SELECT_NEAREST.format(columns=columns, eligible=within, distance=form.distance("v.embedding"))
+    looked_at, bound = 2 * n, (asked, *values, n)
+    if by_signs:
+        looked_at, bound = _RESCORED * n, (asked, *values, _RESCORED * n, n)
+        found = statements.SELECT_NEAREST_OF_SOME.format(some=found, asked=form.asked)
+    connection.execute(statements.SEARCH_BY_INDEX, (str(min(max(_BREADTH, looked_at), 1000)),))
+    rows = scored.rows(connection, found, bound, known="distance")
+    connection.execute(statements.SEARCH_AS_USUAL)
+
+    def found_by_index() -> list[Row]:
+        found = rows.fetchall()
+        return found if len(found) == n else compared_with_all()
+
+    return found_by_index

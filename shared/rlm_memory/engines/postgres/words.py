@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection
 from rlm_memory.engines.postgres.heaviest import MOST_WORDS, Requirement, least_weight, requirements
+from rlm_memory.engines.postgres.scored import Row, Scored
 from rlm_memory.engines.postgres.values import rows_of
 from rlm_memory.engines.texts import Tokenizer
+from rlm_memory.errors import StoreCorruptError
 from rlm_memory.scoring import bm25, inverse_document_frequency
 
 _RARE_SHARE: Final = 0.05
@@ -37,8 +39,8 @@ _MOST_REQUIREMENTS: Final = 16
 _WEIGHT_STEPS: Final = 1_000_000
 """So many steps of a weight are told apart where the server adds them."""
 
-_ARRAY_HEADER: Final = 20
-"""Bytes before the numbers of an array of one dimension; one that is empty has no more than these."""
+COUNT: Final = np.dtype([("term", ">i8"), ("often", ">i4")])
+"""How often a term stands in a text, as it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,16 @@ class KeywordLeg:
         texts_with: Counter[int] = Counter()
         numbers: dict[str, int] = {}  # most words stand in several of the texts, and a hash takes 5 us
         total = 0
-        with connection.cursor().copy(statements.COPY_WORDS) as copy:
+        with connection.cursor().copy(statements.COPY_NODE_TERMS) as copy:
             for node, text in texts:
                 words = self._tokenizer.words(text)
                 counts = Counter(words)
                 for word in counts.keys() - numbers.keys():
                     numbers[word] = self._term(word)
                 terms = [numbers[word] for word in counts]
-                copy.write_row((self._namespace, node, len(words), _array(terms), _array(counts.values())))
+                counted = np.empty(len(terms), dtype=COUNT)
+                counted["term"], counted["often"] = terms, list(counts.values())
+                copy.write_row((self._namespace, node, len(words), _array(terms), counted.tobytes()))
                 texts_with.update(terms)
                 total += len(words)
         self._add_to_terms(connection, texts_with, 1)
@@ -97,7 +101,7 @@ class KeywordLeg:
         """Take the texts of these nodes out of the index; return how many words they had."""
         if not nodes:
             return 0
-        rows = rows_of(connection, statements.TAKE_WORDS, (self._namespace, list(nodes)))
+        rows = rows_of(connection, statements.TAKE_NODE_TERMS, (self._namespace, list(nodes)))
         texts_with = Counter(term for _, terms in rows for term in terms)
         self._add_to_terms(connection, texts_with, -1)
         connection.execute(statements.DELETE_TERMS, (self._namespace, list(texts_with)))
@@ -141,27 +145,42 @@ class KeywordLeg:
             asked=len(asked),
         )
 
-    def candidates(self, connection: Connection, words: Words, eligible: Eligible | None, n: int) -> list[int]:
-        """Return eligible nodes, `n` or more if so many match, that may hold the best `n`; None lets all be found."""
+    def candidates(
+        self, connection: Connection, scored: Scored, words: Words, eligible: Eligible | None, n: int
+    ) -> list[Row]:
+        """Return rows of eligible nodes, `n` or more if so many match, that may hold the best `n`.
+
+        Args:
+            connection: A reader's snapshot.
+            scored: What to read of each.
+            words: What to look for.
+            eligible: Which nodes may be found; None lets all be.
+            n: How many are wanted.
+        """
         if not words.terms:
             return []
         rare = max(_RARE_ROWS, int(_RARE_SHARE * words.texts))
         count = int(np.count_nonzero(words.frequencies <= rare)) or 1
-        found = self._found(connection, words, count, eligible, n)
+        found = self._found(connection, scored, words, count, eligible, n)
         while len(found) < n and count < len(words.terms):
             count += 1  # the rare words find too few: look for the next one too
-            found = self._found(connection, words, count, eligible, n)
+            found = self._found(connection, scored, words, count, eligible, n)
         return found
 
-    def _found(self, connection: Connection, words: Words, count: int, eligible: Eligible | None, n: int) -> list[int]:
+    def _found(
+        self, connection: Connection, scored: Scored, words: Words, count: int, eligible: Eligible | None, n: int
+    ) -> list[Row]:
         """Return eligible nodes with one of the first `count` words: all of few, else the heaviest, `n` or more."""
+
+        def rows(select: str, bound: Sequence[Any]) -> list[Row]:
+            return scored.rows(connection, select, bound, known="terms").fetchall()
+
         terms = words.terms[:count]
         within, values = "", list[Any]()
         if eligible is not None:
             within, values = statements.ELIGIBLE.format(where=eligible.where), [self._namespace, *eligible.values]
         if int(words.frequencies[:count].sum()) <= _ALL_ROWS or (eligible is not None and eligible.few):
-            rows = rows_of(connection, statements.SELECT_MATCHING + within, (self._namespace, terms, *values))
-            return [node for (node,) in rows]
+            return rows(statements.SELECT_MATCHING + within, (self._namespace, terms, *values))
         weights = np.rint(words.weights[:count] * _WEIGHT_STEPS).astype(int).tolist()
         wanted = max(2 * n, 100)
         expected = float(wanted)
@@ -174,27 +193,25 @@ class KeywordLeg:
             weight = " + ".join([statements.WEIGHT_OF_TERM] * count)
             select = statements.SELECT_HEAVIEST.format(requirements=conditions, eligible=within, weight=weight)
             weighed = chain.from_iterable(zip(terms, weights, strict=True))
-            rows = rows_of(connection, select, (self._namespace, *bound, *values, *weighed, wanted))
-            if len(rows) == wanted or least == weights[-1]:
-                return [node for (node,) in rows]
+            found = rows(select, (self._namespace, *bound, *values, *weighed, wanted))
+            if len(found) == wanted or least == weights[-1]:
+                return found
             # Not so many, as words are that never come together, or few of their texts are eligible.
-            expected *= 2.0 * wanted / max(len(rows), 1)
-        select = statements.SELECT_BEST_MATCHING.format(eligible=within)
-        rows = rows_of(connection, select, (terms, weights, self._namespace, *values, wanted))
-        return [node for (node,) in rows]
+            expected *= 2.0 * wanted / max(len(found), 1)
+        select = statements.SELECT_HEAVIEST_OF_ALL.format(eligible=within)
+        return rows(select, (terms, weights, self._namespace, *values, wanted, self._namespace))
 
-    def scores(
-        self, connection: Connection, nodes: Sequence[int], words: Words
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the bm25 of each node's text over all words, 0 where it has none, and the share of words it has."""
-        rows = rows_of(connection, statements.SELECT_WORDS, (list(nodes), self._namespace))
-        lengths, terms, counts = zip(*rows, strict=True)
-        every, owners = _numbers(terms, ">i8")
-        often, _ = _numbers(counts, ">i4")
-        frequencies = np.zeros((len(lengths), len(words.terms)))
+    @staticmethod
+    def scores(rows: Sequence[Row], words: Words) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the bm25 of each text over all words, 0 where it has none, and the share of the words that it has."""
+        _, lengths, counted, _ = zip(*rows, strict=True)
+        counts = term_counts(counted)
+        owners = np.repeat(np.arange(len(rows)), [len(each) // COUNT.itemsize for each in counted])
+        frequencies = np.zeros((len(rows), len(words.terms)))
+        every = counts["term"].astype(np.int64)
         for column, term in enumerate(words.terms):
-            here = every == term
-            frequencies[owners[here], column] = often[here]
+            here = np.flatnonzero(every == term)
+            frequencies[owners[here], column] = counts["often"][here]
         scores = bm25(frequencies, np.array(lengths, dtype=np.float64), words.average_length, words.weights)
         return scores, np.count_nonzero(frequencies, axis=1) / words.asked
 
@@ -210,12 +227,15 @@ def _conditions(required: Sequence[Requirement], terms: Sequence[int]) -> tuple[
     return " OR ".join(conditions), bound
 
 
-def _numbers(arrays: Sequence[bytes | None], kind: str) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return the numbers of all arrays that the server has sent in its binary form, and whose each is."""
-    element = np.dtype([("size", ">i4"), ("number", kind)])
-    bodies = [b"" if array is None else array[_ARRAY_HEADER:] for array in arrays]
-    numbers = np.frombuffer(b"".join(bodies), dtype=element)["number"].astype(np.int64)
-    return numbers, np.repeat(np.arange(len(arrays)), [len(body) // element.itemsize for body in bodies])
+def term_counts(counted: Sequence[bytes]) -> NDArray[np.void]:
+    """Return the counts of several texts, one after the other, as rows of `COUNT`.
+
+    Raises:
+        StoreCorruptError: Those of a text are cut.
+    """
+    if any(len(each) % COUNT.itemsize for each in counted):
+        raise StoreCorruptError("The counts of the words of a text are cut; see rlm-memory check, restore a backup.")
+    return np.frombuffer(b"".join(counted), dtype=COUNT)
 
 
 def _array(numbers: Any) -> str:
