@@ -39,7 +39,18 @@ from rlm_memory.key_values import KeyValues
 from rlm_memory.keywords import stop_words as stop_word_list
 from rlm_memory.lifecycle import Lifecycle
 from rlm_memory.location import default_location
-from rlm_memory.ports import Candidates, Clock, Embedder, Engine, Identity, Progress, Scope, Vector, system_clock
+from rlm_memory.ports import (
+    Candidates,
+    Clock,
+    Embedder,
+    Engine,
+    Identity,
+    NewModel,
+    Progress,
+    Scope,
+    Vector,
+    system_clock,
+)
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import (
     NODE_TYPES,
@@ -85,6 +96,8 @@ DEFAULT_TOKENIZER: Final = "porter unicode61"
 _LEAST_CANDIDATES: Final = 20
 _CANDIDATES_PER_HIT: Final = 3
 _BATCH: Final = 256
+_ROUNDS: Final = 3
+"""So often `reembed` embeds what others have added meanwhile, before it lets them wait."""
 _REMEMBERED_SESSIONS: Final = 256
 _DEFAULT_POLICY: Final = PromotionPolicy()
 
@@ -542,8 +555,10 @@ class Memory:
     def reembed(self, embedder: EmbedderSpec, *, progress: Progress | None = None) -> int:
         """Give every node that has a vector one of another model; return how many were embedded now.
 
-        The old vectors serve until all the new ones are there. An interrupted call is taken up by the next one with
-        the same model. It is the whole file that changes, all namespaces.
+        The old vectors serve until all the new ones are there, also for what others add meanwhile; who adds more while
+        it is embedded waits in the end. An interrupted call is taken up by the next one with the same model, and two
+        calls with the same model at once are one change, which both have made when they return; texts that both are
+        embedding are paid twice. It is the whole store that changes, all namespaces.
 
         Args:
             embedder: The new one, or its name.
@@ -551,24 +566,38 @@ class Memory:
 
         Raises:
             EmbeddingError: The vectors could not be had; those of earlier batches are kept for the next call.
-            EmbeddingMismatchError: Another handle has begun, or finished, a change of the model meanwhile.
+            EmbeddingMismatchError: Another handle has begun, or finished, a change to another model meanwhile.
         """
         resolved = resolve_embedder(embedder)
         if resolved is None:
             raise InvalidInputError("reembed needs an embedder; to search by keywords alone, open with embedder=None.")
-        total, done = 0, 0
-        while batch := self._engine.outdated(model=resolved.model, limit=_BATCH):
+        new = NewModel(resolved.model, resolved.dimensions)
+        self._engine.begin_change(new)
+        done, ended = 0, False
+        for _ in range(_ROUNDS):
+            done += self._embed_outdated(resolved, new, progress, done)
+            if ended := self._engine.replace_vectors(new):
+                break
+        if not ended:  # others add faster than that
+            with self._engine.transaction(everywhere=True):
+                done += self._embed_outdated(resolved, new, progress, done)
+                self._engine.replace_vectors(new)
+        self._spec, self._embedder = embedder, resolved
+        return done
+
+    def _embed_outdated(self, embedder: Embedder, new: NewModel, progress: Progress | None, before: int) -> int:
+        """Embed what has no vector of the new model yet, after so many that were embedded before; return how many."""
+        total, done = 0, before
+        while batch := self._engine.outdated(new, limit=_BATCH):
             if progress is not None and not total:
-                total = self._engine.count_outdated()
+                total = before + self._engine.count_outdated()
             texts = [text for _, text in batch]
-            vectors = checked(resolved.embed(texts), len(texts), resolved.dimensions)
-            self._engine.put_new_vectors([key for key, _ in batch], texts, vectors, model=resolved.model)
+            vectors = checked(embedder.embed(texts), len(texts), new.dimensions)
+            self._engine.put_new_vectors(new, [key for key, _ in batch], texts, vectors)
             done += len(batch)
             if progress is not None:
                 progress(done, max(total, done))
-        self._engine.replace_vectors(model=resolved.model, dimensions=resolved.dimensions)
-        self._spec, self._embedder = embedder, resolved
-        return done
+        return done - before
 
     def update(self, id: str, **changes: Any) -> Node:
         """Change what is stored of a node and return it as it is now.

@@ -125,6 +125,14 @@ class Identity:
     dimensions: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """The embedding model that a store is changed to."""
+
+    model: str
+    dimensions: int
+
+
 class Engine(Protocol):
     """Stores and ranks the nodes of one namespace; the core validates, fuses and decides.
 
@@ -161,10 +169,11 @@ class Engine(Protocol):
         """Return the names of all namespaces of the store that were ever written to, sorted."""
         ...
 
-    def transaction(self, *, wait: bool = True) -> AbstractContextManager[object]:
+    def transaction(self, *, wait: bool = True, everywhere: bool = False) -> AbstractContextManager[object]:
         """Keep all writes of the block, or none; they are on disk when it ends.
 
-        Without `wait`, a lock that is held elsewhere is a StoreBusyError at once.
+        Without `wait`, a lock that is held elsewhere is a StoreBusyError at once. With `everywhere`, nobody else writes
+        to any namespace of the store meanwhile.
         """
         ...
 
@@ -235,20 +244,31 @@ class Engine(Protocol):
         """Return nodes without a vector, in the order they were added."""
         ...
 
-    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+    def begin_change(self, new: NewModel) -> None:
+        """Begin a change of the embedding model; one to the same that is under way is joined, of another none is left.
+
+        What it then takes are the three calls below. Where somebody else finishes the same change, they have nothing
+        left to do; where somebody else begins or finishes another, each raises EmbeddingMismatchError.
+        """
+        ...
+
+    def outdated(self, new: NewModel, *, limit: int) -> list[tuple[int, str]]:
         """Return (key, text) of nodes, of all namespaces, whose vector of the new model is not there yet."""
         ...
 
     def count_outdated(self) -> int:
-        """Return how many nodes `outdated` has to tell of, after it was asked once."""
+        """Return how many nodes `outdated` has to tell of while a change is under way."""
         ...
 
-    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+    def put_new_vectors(self, new: NewModel, keys: Sequence[int], texts: Sequence[str], vectors: Vector) -> None:
         """Keep vectors of the new model beside the old ones."""
         ...
 
-    def replace_vectors(self, *, model: str, dimensions: int) -> None:
-        """Put the vectors of the new model in the place of the old ones, all at once."""
+    def replace_vectors(self, new: NewModel) -> bool:
+        """Put the vectors of the new model in the place of the old ones, all at once, and end the change.
+
+        Return whether it has ended: not where `outdated` has something to tell of, by nodes added meanwhile.
+        """
         ...
 
     def stats(self) -> Stats:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Barrier
+
 import numpy as np
 import pytest
 
@@ -542,6 +546,57 @@ def test_two_reembeddings_do_not_mix(open_shared):
     assert memory.stats().embedding_model == "second"
     assert open_shared(embedder=Upper(64, "second")).search("text 7", k=1, alpha=1)[0].semantic == pytest.approx(1.0)
     assert memory.check()
+
+
+def test_reembedding_is_joined_by_who_wants_the_same_model(open_shared):
+    memory, other = open_shared(), open_shared()
+    memory.add([f"text {i}" for i in range(300)])
+    new = Interrupted(64, "new")
+    new.meanwhile = lambda: other.reembed(WordEmbedder(64, "new"))
+    assert memory.reembed(new) == len(new.asked) == 256, "the batch that was on its way when the other one had ended it"
+    assert (memory.stats().embedding_model, memory.stats().with_vector) == ("new", 300)
+    memory.add("of the new model")
+    assert memory.check()
+
+
+@pytest.mark.parametrize("namespaces", [["default", "default"], ["default", "other"]], ids=["one", "two"])
+def test_reembeddings_to_one_model_at_once_leave_no_node_without_a_vector(open_shared, namespaces):
+    """While others add, who are told when their model is not that of the store any more."""
+    handles = [open_shared(namespace=name) for name in namespaces]
+    adding = [open_shared(namespace=name) for name in ("default", "other")]
+    for number, memory in enumerate(adding):
+        memory.add([f"text {number} {i}" for i in range(300)])
+    start = Barrier(4)
+
+    def change(memory):
+        start.wait()
+        return memory.reembed(Upper(64, "new"))
+
+    def add(memory):
+        start.wait()
+        with pytest.raises(EmbeddingMismatchError):  # noqa: PT012 - each add but the last succeeds
+            for number in count():
+                memory.add(f"added {number}")
+        return memory.count()
+
+    with ThreadPoolExecutor(4) as pool:
+        changes = [pool.submit(change, memory) for memory in handles]
+        counts = [pool.submit(add, memory) for memory in adding]
+    assert sum(each.result() for each in changes) >= sum(each.result() for each in counts)
+    for memory, counted in zip(adding, counts, strict=True):
+        stats = memory.stats()
+        assert (stats.embedding_model, stats.nodes, stats.pending) == ("new", counted.result(), 0)
+        assert memory.check()
+
+
+def test_an_interrupted_reembedding_leaves_nothing_to_one_of_another_length(open_shared):
+    memory = open_shared()
+    memory.add([f"text {i}" for i in range(300)])
+    with pytest.raises(EmbeddingRequestError, match="down"):
+        memory.reembed(Failing(2, dimensions=32, model="new"))
+    assert memory.reembed(Upper(16, "new")) == 300
+    assert (memory.stats().dimensions, memory.stats().pending) == (16, 0)
+    assert cosine(memory, "text 7") == pytest.approx(1.0, abs=1e-6)
 
 
 def test_reembedding_needs_an_embedder(memory):

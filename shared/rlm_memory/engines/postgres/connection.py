@@ -156,6 +156,7 @@ class Database:
         """Take the lock that makes this the only writer of the namespace, which is made if it is new."""
         lock = statements.LOCK_NAMESPACE if wait else statements.LOCK_NAMESPACE_OR_FAIL
         if row_of(connection, lock, (self.namespace,)) is None:
+            connection.execute(statements.LOCK_NAMES_TO_ADD)
             connection.execute(statements.INSERT_NAMESPACE, (self.namespace, self.name))
             row_of(connection, lock, (self.namespace,))
 
@@ -163,8 +164,9 @@ class Database:
     def _lock_all_namespaces(connection: Connection) -> None:
         """Take the lock of each namespace, in an order that all keep to: of two who do this, none waits for the other.
 
-        One by one: Citus locks no rows of several shards at once.
+        A new one is made before, or afterwards. One by one: Citus locks no rows of several shards at once.
         """
+        connection.execute(statements.LOCK_NAMES)
         keys = rows_of(connection, statements.SELECT_NAMESPACE_KEYS)
         with connection.pipeline():
             for key in keys:

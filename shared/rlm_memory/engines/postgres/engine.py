@@ -13,6 +13,8 @@ from uuid import UUID
 import numpy as np
 
 from rlm_memory.conflicts import repeated
+from rlm_memory.engines.changes import KEYS as CHANGE_KEYS
+from rlm_memory.engines.changes import is_finished, is_under_way, rows_of_change
 from rlm_memory.engines.postgres import statements, vectors
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.conversations import PostgresMessages
@@ -36,7 +38,7 @@ from rlm_memory.errors import (
     StoreError,
 )
 from rlm_memory.filters import Filter
-from rlm_memory.ports import Candidates, Identity, Scope, Vector
+from rlm_memory.ports import Candidates, Identity, NewModel, Scope, Vector
 from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
 from rlm_memory.scoring import unit
 from rlm_memory.times import milliseconds
@@ -91,8 +93,8 @@ class PostgresEngine:
     # -- transactions -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, wait: bool = True) -> Iterator[None]:
-        with self._database.transaction(wait=wait):
+    def transaction(self, *, wait: bool = True, everywhere: bool = False) -> Iterator[None]:
+        with self._database.transaction(wait=wait, everywhere=everywhere):
             yield
         if self._database.in_transaction:
             return
@@ -450,12 +452,18 @@ class PostgresEngine:
     # -- a change of the embedding model ------------------------------------------------------------------------
 
     @repeated
-    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+    def begin_change(self, new: NewModel) -> None:
         with self._database.transaction() as connection:
             connection.execute(statements.LOCK_SCHEMA)  # or another namespace may begin the same change just now
-            if _meta(connection).get("new_model") != model:  # what another model has left behind is of no use
+            if not is_under_way(_meta(connection), new):  # what another model has left behind is of no use
                 connection.execute(statements.DELETE_NEW_VECTORS)
-                connection.execute(statements.PUT_META, ("new_model", model))
+                connection.cursor().executemany(statements.PUT_META, rows_of_change(new))
+
+    @repeated
+    def outdated(self, new: NewModel, *, limit: int) -> list[tuple[int, str]]:
+        with self._database.reading() as connection:
+            if is_finished(_meta(connection), new, self.location):
+                return []
             rows = rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
             return [(namespace.int << 64 | node, text) for namespace, node, text in rows]
 
@@ -465,34 +473,26 @@ class PostgresEngine:
         return int(count)
 
     @repeated
-    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+    def put_new_vectors(self, new: NewModel, keys: Sequence[int], texts: Sequence[str], vectors: Vector) -> None:
         rows = [
             (UUID(int=key >> 64), key & (1 << 64) - 1, text_hash(text), vector.astype("<f4").tobytes())
             for key, text, vector in zip(keys, texts, unit(vectors), strict=True)
         ]
         with self._database.transaction() as connection:
-            self._expect_change_to(connection, model)
-            connection.cursor().executemany(statements.PUT_NEW_VECTOR, rows)
-
-    def _expect_change_to(self, connection: Connection, model: str) -> Mapping[str, str]:
-        """Refuse to go on with a change of the model that somebody else has finished, or taken over with another."""
-        meta = _meta(connection)
-        begun = meta.get("new_model")
-        if begun != model:
-            doing = "has finished one" if begun is None else f"has begun one to {begun!r}"
-            raise EmbeddingMismatchError(
-                f"{self.location}: the change to {model!r} cannot go on, somebody else {doing} meanwhile."
-            )
-        return meta
+            if not is_finished(_meta(connection), new, self.location):
+                connection.cursor().executemany(statements.PUT_NEW_VECTOR, rows)
 
     @repeated
-    def replace_vectors(self, *, model: str, dimensions: int) -> None:
+    def replace_vectors(self, new: NewModel) -> bool:
         with self._database.transaction(everywhere=True) as connection:
             connection.execute(statements.LOCK_SCHEMA)
-            meta = self._expect_change_to(connection, model)
+            meta = _meta(connection)
+            if is_finished(meta, new, self.location):
+                return True
+            if rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, 1)):
+                return False
             connection.execute("DROP TABLE IF EXISTS rlm_node_vectors")
-            self._create_vectors(connection, dimensions, meta)
-            # What was added or changed since the last look has no vector of the new model: it waits for embed_pending.
+            self._create_vectors(connection, new.dimensions, meta)
             connection.execute(statements.FORGET_EMBEDDED)
             after: tuple[UUID, int] = (UUID(int=0), 0)
             while rows := rows_of(connection, statements.SELECT_NEW_VECTORS, (*after, _BATCH)):
@@ -502,11 +502,12 @@ class PostgresEngine:
                     vectors.insert(connection, namespace, [row[1] for row in own], stored, self._storage)
                 after = rows[-1][:2]
             if row_of(connection, statements.SELECT_MOST_NODES)[0] > vectors.INDEXED_FROM:
-                vectors.create_index(connection, vectors.VectorForm(dimensions, self._storage), concurrently=False)
+                vectors.create_index(connection, vectors.VectorForm(new.dimensions, self._storage), concurrently=False)
             connection.execute(statements.SET_EMBEDDED_AGAIN)
             connection.execute(statements.DELETE_NEW_VECTORS)
-            connection.execute(statements.DELETE_META, ("new_model",))
-            connection.execute(statements.PUT_META, ("embedding_model", model))
+            connection.cursor().executemany(statements.DELETE_META, [(key,) for key in CHANGE_KEYS])
+            connection.execute(statements.PUT_META, ("embedding_model", new.model))
+            return True
 
     # -- the store ----------------------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ DELETE_META: Final = "DELETE FROM rlm_meta WHERE key = %s"
 
 LOCK_NAMESPACE: Final = "SELECT 1 FROM rlm_namespaces WHERE namespace = %s FOR UPDATE"
 LOCK_NAMESPACE_OR_FAIL: Final = LOCK_NAMESPACE + " NOWAIT"
+# None is made while all are written to, whose row could not be locked before.
+LOCK_NAMES: Final = "SELECT pg_advisory_xact_lock(x'524c4d33'::int, hashtext(current_schema()))"
+LOCK_NAMES_TO_ADD: Final = "SELECT pg_advisory_xact_lock_shared(x'524c4d33'::int, hashtext(current_schema()))"
 INSERT_NAMESPACE: Final = "INSERT INTO rlm_namespaces (namespace, name) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 # All that a search has to know before it can begin, in one go: each statement is a journey to the server and back.
 SELECT_STATE: Final = (

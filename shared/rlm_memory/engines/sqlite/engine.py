@@ -13,6 +13,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from rlm_memory.engines.changes import KEYS as CHANGE_KEYS
+from rlm_memory.engines.changes import is_finished, is_under_way, rows_of_change
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.conversations import SQLiteMessages
@@ -40,7 +42,7 @@ from rlm_memory.engines.texts import BLANKS
 from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError, StoreCorruptError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.keywords import segment
-from rlm_memory.ports import Candidates, Identity, Scope, Vector
+from rlm_memory.ports import Candidates, Identity, NewModel, Scope, Vector
 from rlm_memory.records import TIERS, CheckReport, Node, Stats, Tier, VectorStorage
 from rlm_memory.times import milliseconds
 
@@ -80,7 +82,7 @@ class SQLiteEngine:
             defaults = {"embedding_storage": embedding_storage, "metric": _METRIC}
             migrate(self._database, tokenizer=tokenizer, defaults=defaults)
             with self._database.reading() as connection:
-                meta = dict(rows_of(connection, statements.SELECT_META))
+                meta = _meta(connection)
                 if lost := {"tokenizer", "embedding_storage"} - meta.keys():
                     raise StoreCorruptError(
                         f"{self.location}: the database is damaged, it has lost its {' and '.join(sorted(lost))}; "
@@ -128,7 +130,7 @@ class SQLiteEngine:
     # -- transactions -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def transaction(self, *, wait: bool = True) -> Iterator[None]:
+    def transaction(self, *, wait: bool = True, everywhere: bool = False) -> Iterator[None]:
         with self._database.transaction(wait=wait):
             yield
 
@@ -148,7 +150,7 @@ class SQLiteEngine:
 
     def identity(self) -> Identity:
         with self._database.reading() as connection:
-            meta = dict(rows_of(connection, statements.SELECT_META))
+            meta = _meta(connection)
         dimensions = meta.get("dimensions")
         return Identity(
             tokenizer=meta["tokenizer"],
@@ -484,12 +486,16 @@ class SQLiteEngine:
 
     # -- a change of the embedding model ------------------------------------------------------------------------
 
-    def outdated(self, *, model: str, limit: int) -> list[tuple[int, str]]:
+    def begin_change(self, new: NewModel) -> None:
         with self._database.transaction() as connection:
-            meta = dict(rows_of(connection, statements.SELECT_META))
-            if meta.get("new_model") != model:  # what another model has left behind is of no use
+            if not is_under_way(_meta(connection), new):  # what another model has left behind is of no use
                 connection.execute("DELETE FROM new_vectors")
-                connection.execute(statements.PUT_META, ("new_model", model))
+                connection.executemany(statements.PUT_META, rows_of_change(new))
+
+    def outdated(self, new: NewModel, *, limit: int) -> list[tuple[int, str]]:
+        with self._database.reading() as connection:
+            if is_finished(_meta(connection), new, self.location):
+                return []
             return rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, limit))
 
     def count_outdated(self) -> int:
@@ -497,31 +503,24 @@ class SQLiteEngine:
             (count,) = row_of(connection, statements.COUNT_OUTDATED, (BLANKS,))
         return int(count)
 
-    def put_new_vectors(self, keys: Sequence[int], texts: Sequence[str], vectors: Vector, *, model: str) -> None:
+    def put_new_vectors(self, new: NewModel, keys: Sequence[int], texts: Sequence[str], vectors: Vector) -> None:
         rows = [
             (key, text_hash(text), vector.tobytes())
             for key, text, vector in zip(keys, texts, unit(vectors), strict=True)
         ]
         with self._database.transaction() as connection:
-            self._expect_change_to(connection, model)
-            connection.executemany(statements.PUT_NEW_VECTOR, rows)
+            if not is_finished(_meta(connection), new, self.location):
+                connection.executemany(statements.PUT_NEW_VECTOR, rows)
 
-    def _expect_change_to(self, connection: apsw.Connection, model: str) -> None:
-        """Refuse to go on with a change of the model that somebody else has finished, or taken over with another."""
-        begun = dict(rows_of(connection, statements.SELECT_META)).get("new_model")
-        if begun != model:
-            doing = "has finished one" if begun is None else f"has begun one to {begun!r}"
-            raise EmbeddingMismatchError(
-                f"{self.location}: the change to {model!r} cannot go on, somebody else {doing} meanwhile."
-            )
-
-    def replace_vectors(self, *, model: str, dimensions: int) -> None:
+    def replace_vectors(self, new: NewModel) -> bool:
         with self._database.transaction() as connection:
-            self._expect_change_to(connection, model)
+            if is_finished(_meta(connection), new, self.location):
+                return True
+            if rows_of(connection, statements.SELECT_OUTDATED, (BLANKS, 1)):
+                return False
             connection.execute("DROP TABLE IF EXISTS node_embeddings")
             connection.execute("DELETE FROM vector_signs")
-            layout = self._create_vectors(connection, dimensions)
-            # What was added or changed since the last look has no vector of the new model: it waits for embed_pending.
+            layout = self._create_vectors(connection, new.dimensions)
             connection.execute(statements.FORGET_PLACES)
             after = -1
             while rows := rows_of(connection, statements.SELECT_NEW_VECTORS, (after, _BATCH)):
@@ -529,9 +528,10 @@ class SQLiteEngine:
                 self._refill(connection, layout, rows, vectors)
                 after = rows[-1][0]
             connection.execute("DELETE FROM new_vectors")
-            connection.execute(statements.DELETE_META, ("new_model",))
-            connection.execute(statements.PUT_META, ("embedding_model", model))
+            connection.executemany(statements.DELETE_META, [(key,) for key in CHANGE_KEYS])
+            connection.execute(statements.PUT_META, ("embedding_model", new.model))
             connection.execute(statements.KEEP_LAST_CHANGE)
+            return True
 
     @staticmethod
     def _refill(
@@ -633,6 +633,10 @@ def _least_estimate(measured: NDArray[np.float64], seen: NDArray[np.float32], k:
 def _best_of(positions: Positions, cosines: NDArray[np.float64], n: int) -> Positions:
     """Return those `n` of the positions that have the greatest cosines, in no order."""
     return positions if len(positions) <= n else positions[np.argpartition(cosines[positions], -n)[-n:]]
+
+
+def _meta(connection: apsw.Connection) -> dict[str, Any]:
+    return dict(rows_of(connection, statements.SELECT_META))
 
 
 def _newest(state: IndexState, eligible: NDArray[np.bool_] | None, found: Positions, n: int) -> Positions:
