@@ -166,6 +166,7 @@ class Database:
 
         A new one is made before, or afterwards. One by one: Citus locks no rows of several shards at once.
         """
+        connection.execute(statements.WRITE_SHARD_BY_SHARD)
         connection.execute(statements.LOCK_NAMES)
         keys = rows_of(connection, statements.SELECT_NAMESPACE_KEYS)
         with connection.pipeline():

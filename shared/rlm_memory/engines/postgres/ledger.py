@@ -91,7 +91,7 @@ class PostgresLedger:
             with self._lock:
                 sent, unsent = self._sent, list(self._unsent)
             rows = rows_of(connection, statements.TAKE_REPORTS, (self._namespace,))
-            reports = [report for (line,) in rows if (report := report_of(line)) is not None]
+            reports = [report for _, line in sorted(rows) if (report := report_of(line)) is not None]
             yield self._write(connection, [*reports, *unsent])
         with self._lock:
             self._settled = max(self._settled, sent)
@@ -122,8 +122,15 @@ class PostgresLedger:
                 if id in known:
                     rows.append({**shared, "node": known[id], "confidence": confidence, "access": number})
                 used.setdefault(report.session_id, {})[id] = None
+        # Hits of one turn are one use. Turns are told apart by their writer too: two processes may be in the same
+        # session, each with a turn 1.
+        asked = [list({row[column] for row in rows}) for column in ("node", "session", "turn")]
+        turns = set(rows_of(connection, statements.SELECT_TURNS, (self._namespace, *asked)))
         with connection.pipeline():
             for row in rows:
+                turn = (row["node"], row["session"], row["turn"], row["writer"])
+                row["turns"] = int(turn not in turns)
+                turns.add(turn)
                 for statement in (statements.COUNT_USE, statements.INSERT_ACCESS, statements.COUNT_ACCESS):
                     connection.execute(statement, row)
         connection.execute(statements.NOTE_UNWEIGHED, (self._namespace, list({row["node"] for row in rows})))

@@ -1,6 +1,9 @@
 """Every statement but the DDL, named VERB_NOUN. Values are bound; `{where}` is filled by `compile_filter` alone.
 
 The first value is nearly always the namespace. Lists are bound as arrays; `unnest … WITH ORDINALITY` keeps their order.
+
+What reads or writes one namespace says so of each table, and of each with the value that is bound: so Citus knows that
+all is on one shard, where it takes any statement but one, an INSERT of values with a subquery in it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ DELETE_META: Final = "DELETE FROM rlm_meta WHERE key = %s"
 
 LOCK_NAMESPACE: Final = "SELECT 1 FROM rlm_namespaces WHERE namespace = %s FOR UPDATE"
 LOCK_NAMESPACE_OR_FAIL: Final = LOCK_NAMESPACE + " NOWAIT"
+# Where Citus is, who has written to one shard after the other may not write to all at once, unless it does that one by
+# one too. Elsewhere it is a name that nobody reads.
+WRITE_SHARD_BY_SHARD: Final = "SET LOCAL citus.multi_shard_modify_mode = 'sequential'"
 # None is made while all are written to, whose row could not be locked before.
 LOCK_NAMES: Final = "SELECT pg_advisory_xact_lock(x'524c4d33'::int, hashtext(current_schema()))"
 LOCK_NAMES_TO_ADD: Final = "SELECT pg_advisory_xact_lock_shared(x'524c4d33'::int, hashtext(current_schema()))"
@@ -265,10 +271,7 @@ SUM_TEXT_BYTES: Final = "SELECT coalesce(sum(octet_length(text)), 0)::bigint FRO
 
 PUT_REPORT: Final = "INSERT INTO rlm_access_reports (namespace, report, content) VALUES (%s, %s, %s)"
 HAS_REPORTS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_access_reports WHERE namespace = %s)"
-TAKE_REPORTS: Final = (
-    "WITH taken AS (DELETE FROM rlm_access_reports WHERE namespace = %s RETURNING report, content) "
-    "SELECT content FROM taken ORDER BY report"
-)
+TAKE_REPORTS: Final = "DELETE FROM rlm_access_reports WHERE namespace = %s RETURNING report, content"
 
 TOUCH_SESSION: Final = (
     "INSERT INTO rlm_sessions AS s (namespace, session, id, id_key, started_at, last_active, turn) "
@@ -287,15 +290,16 @@ SELECT_IDLE_SESSIONS: Final = (
     "ORDER BY last_active, session"
 )
 END_SESSION: Final = "UPDATE rlm_sessions SET ended_at = %s WHERE namespace = %s AND id_key = %s"
-# Before INSERT_ACCESS. Hits of one turn are one use; turns are told apart by their writer too, for two processes may be
-# in the same session, each with a turn 1.
+# Among them all turns in which one of these nodes was accessed in one of these sessions.
+SELECT_TURNS: Final = (
+    "SELECT DISTINCT node, session, turn, writer FROM rlm_accesses WHERE namespace = %s AND node = ANY (%s::bigint[]) "
+    "AND session = ANY (%s::bigint[]) AND turn = ANY (%s::bigint[])"
+)
 COUNT_USE: Final = (
     "INSERT INTO rlm_uses AS u (namespace, node, session, uses, lowest_confidence, last_used) "
     "VALUES (%(namespace)s, %(node)s, %(session)s, 1, %(confidence)s, %(at)s) "
     "ON CONFLICT (namespace, node, session) DO UPDATE SET "
-    "uses = u.uses + CASE WHEN EXISTS (SELECT 1 FROM rlm_accesses a WHERE a.namespace = %(namespace)s "
-    "AND a.node = %(node)s AND a.session = %(session)s AND a.turn = %(turn)s AND a.writer = %(writer)s) "
-    "THEN 0 ELSE 1 END, "
+    "uses = u.uses + %(turns)s, "
     "lowest_confidence = least(u.lowest_confidence, excluded.lowest_confidence), "
     "last_used = greatest(u.last_used, excluded.last_used)"
 )
@@ -312,7 +316,7 @@ SELECT_NUMBERS: Final = "SELECT id, node FROM rlm_nodes WHERE namespace = %s AND
 SELECT_USES: Final = (
     "SELECT n.id, n.tier_since, s.id, u.uses, u.lowest_confidence, u.last_used FROM rlm_nodes n "
     "LEFT JOIN rlm_uses u ON u.namespace = n.namespace AND u.node = n.node "
-    "LEFT JOIN rlm_sessions s ON s.namespace = u.namespace AND s.session = u.session "
+    "LEFT JOIN rlm_sessions s ON s.namespace = n.namespace AND s.session = u.session "
     "WHERE n.namespace = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY u.last_used, s.id"
 )
 SELECT_USES_IN: Final = (
@@ -427,7 +431,7 @@ SET_CONFIDENCES: Final = (
 )
 # Of the sessions of a node, no more are counted than suffice.
 _SESSIONS: Final = (
-    "(SELECT count(*) FROM (SELECT 1 FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node "
+    "(SELECT count(*) FROM (SELECT 1 FROM rlm_uses u WHERE u.namespace = %(namespace)s AND u.node = n.node "
     "LIMIT %(least)s) AS counted) >= %(least)s"
 )
 # Nodes in session that enough sessions have used; the rules look at the rest.
@@ -616,8 +620,8 @@ BELOW_SEQUENCE: Final = " AND c.sequence < %s"
 BELOW_ID: Final = " AND c.id < %s"
 SELECT_OUTLINES: Final = (
     "SELECT c.sequence, c.graph, c.id, c.parent_id, c.metadata, ARRAY(SELECT v.channel FROM rlm_thread_values v "
-    "WHERE v.namespace = c.namespace AND v.checkpoint = c.sequence) "
-    "FROM rlm_thread_checkpoints c WHERE c.namespace = %s AND c.thread = %s ORDER BY c.sequence"
+    "WHERE v.namespace = %(namespace)s AND v.checkpoint = c.sequence) "
+    "FROM rlm_thread_checkpoints c WHERE c.namespace = %(namespace)s AND c.thread = %(thread)s ORDER BY c.sequence"
 )
 SELECT_BY_RUN: Final = (
     "SELECT t.id, c.sequence FROM rlm_thread_checkpoints c "
@@ -743,7 +747,7 @@ READ_PARTS: Final = {
     "OutcomePart": (
         "SELECT s.id, n.id, u.run_key, u.success, u.at, u.learned, CASE WHEN u.run_id IS NOT NULL THEN ARRAY[u.run_id] "
         "WHEN u.run_key IS NOT NULL THEN ARRAY(SELECT DISTINCT a.run_id FROM rlm_accesses a "
-        "WHERE a.namespace = u.namespace AND a.node = u.node AND a.session = u.session AND a.run_id IS NOT NULL) END "
+        "WHERE a.namespace = %(namespace)s AND a.node = u.node AND a.session = u.session AND a.run_id IS NOT NULL) END "
         f"FROM rlm_outcomes u {_OF_USE}ORDER BY u.outcome"
     ),
     "KeyValuePart": (
@@ -758,7 +762,7 @@ READ_PARTS: Final = {
         "c.encoding, c.head, v.channels, v.versions, v.encodings, v.depths, v.contents FROM rlm_thread_checkpoints c "
         "CROSS JOIN LATERAL (SELECT array_agg(v.channel) AS channels, array_agg(v.version) AS versions, "
         "array_agg(v.encoding) AS encodings, array_agg(v.depth) AS depths, array_agg(v.content) AS contents "
-        "FROM rlm_thread_values v WHERE v.namespace = c.namespace AND v.checkpoint = c.sequence) AS v "
+        "FROM rlm_thread_values v WHERE v.namespace = %(namespace)s AND v.checkpoint = c.sequence) AS v "
         f"{_OF_THREAD}ORDER BY c.sequence"
     ),
     "WritePart": (

@@ -248,7 +248,7 @@ class PostgresThreads:
 
     def outlines(self, thread_id: str) -> list[CheckpointOutline]:
         with self._database.reading() as connection:
-            values = (self._namespace, self._thread(connection, thread_id))
+            values = {"namespace": self._namespace, "thread": self._thread(connection, thread_id)}
             rows = rows_of(connection, statements.SELECT_OUTLINES, values)
         return [
             CheckpointOutline(
