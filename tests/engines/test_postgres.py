@@ -173,7 +173,7 @@ def test_an_index_of_any_form_finds_the_nearest_and_always_k(
     memory, storage = indexed
     with psycopg.connect(postgres_url) as connection:
         (definition,) = connection.execute("SELECT pg_get_indexdef('rlm_node_vectors_nearest'::regclass)").fetchone()  # type: ignore[misc]  # there is one
-        kinds = {"float32": "vector_ip_ops", "int8": "halfvec_ip_ops", "bit": "bit_hamming_ops"}
+        kinds = {"float32": "halfvec_ip_ops", "int8": "halfvec_ip_ops", "bit": "bit_hamming_ops"}
         assert kinds[storage] in definition
     count, (vectors, asked) = MANY[storage], clustered
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -403,6 +403,26 @@ def test_words_kept_as_arrays_are_found_and_scored_as_before(new_schema: str) ->
     with Memory.open(new_schema, embedder=None) as memory:
         assert [(hit.id, hit.score) for hit in memory.search("green tea hills", k=4)] == before
         assert memory.check()
+
+
+def test_an_index_of_whole_vectors_is_built_anew_of_their_halves(new_schema: str) -> None:
+    with Memory.open(new_schema, embedder=WordEmbedder()) as memory:
+        memory.add(["green tea", "black tea"], ids=["a", "b"])
+    sql(
+        new_schema,
+        "CREATE INDEX rlm_node_vectors_nearest ON rlm_node_vectors USING hnsw (embedding vector_ip_ops)",
+        "UPDATE rlm_namespaces SET nodes = nodes + 6000",
+        "UPDATE rlm_meta SET value = '4' WHERE key = 'schema_version'",
+    )
+    with Memory.open(new_schema, embedder=WordEmbedder()) as memory:
+        assert not has_index(new_schema)
+        assert memory.search("green", k=1)[0].id == "a"
+        memory.add("white tea", ids=["c"])
+        assert has_index(new_schema)
+        assert memory.search("white", k=1)[0].id == "c"
+    with psycopg.connect(new_schema) as connection:
+        definition = connection.execute("SELECT pg_get_indexdef('rlm_node_vectors_nearest'::regclass)").fetchone()
+        assert "halfvec_ip_ops" in definition[0]
 
 
 def test_reading_alone_makes_no_store(new_schema: str, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
 COUNT: Final = 400
 INDEXES: Final = {
-    ("float32", 2000): "vector_ip_ops",
     ("float32", 2001): "halfvec_ip_ops",
     ("float32", 4000): "halfvec_ip_ops",
     ("float32", 4001): None,

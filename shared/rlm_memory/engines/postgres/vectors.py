@@ -6,8 +6,8 @@ build it at once takes a seventh of the time that it takes to put as many vector
 Vectors have length 1, so that their inner product is the cosine. How they are kept, and what the index holds:
 
 =========  ==========================  ================================================================================
-float32    `vector(d)`, 4 bytes a      themselves up to 2,000 numbers, their halves up to 4,000; of longer ones each is
-           number                      compared
+float32    `vector(d)`, 4 bytes a      their halves up to 4,000 numbers; of longer ones each is compared
+           number
 int8       `halfvec(d)`, 2 bytes:      themselves up to 4,000 numbers
            pgvector has no single one
 bit        `halfvec(d)`                their signs, a 32nd of the room; the best of them are compared whole
@@ -34,8 +34,7 @@ from rlm_memory.records import VectorStorage
 
 MOST_DIMENSIONS: Final = 16_000
 
-_INDEXED: Final = 2_000
-_INDEXED_AS_HALVES: Final = 4_000
+_INDEXED: Final = 4_000
 _IN_A_PAGE: Final = 7_920
 """Vectors of up to so many bytes stay in their row: beside it, where large values go, each is several rows."""
 
@@ -83,9 +82,7 @@ class VectorForm:
         """The expression that the index is on, and its operators; None where there is none."""
         if self.storage == "bit":
             return _signs("embedding", self.dimensions), "bit_hamming_ops"
-        if self.is_whole and self.dimensions <= _INDEXED:
-            return "embedding", "vector_ip_ops"
-        if self.dimensions > _INDEXED_AS_HALVES:
+        if self.dimensions > _INDEXED:
             return None
         return (_halves("embedding", self.dimensions) if self.is_whole else "embedding"), "halfvec_ip_ops"
 
@@ -93,7 +90,7 @@ class VectorForm:
         """Return the distance that the index orders by, with the vector that is bound."""
         if self.storage == "bit":
             return f"{_signs(column, self.dimensions)} <~> {_signs('%s::vector', self.dimensions)}"
-        if self.is_whole and self.dimensions > _INDEXED:
+        if self.is_whole:
             return f"{_halves(column, self.dimensions)} <#> {_halves('%s::vector', self.dimensions)}"
         return f"{column} <#> {self.asked}"
 
