@@ -21,7 +21,7 @@ if not (ROOT / "docs").exists():
     pytest.skip("the pages are in the checkout alone", allow_module_level=True)
 
 # what a block of another kind is, and what runs it
-OTHERS = {"server.md": ["bash", "text", "sql"]}
+OTHERS = {"server.md": ["bash", "text", "sql", "sql"]}
 SERVER = "postgresql://agent@db.example/memories"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]

@@ -25,10 +25,11 @@ OWNER: Final = "rlm_owner"
 WORKER: Final = "rlm_worker"
 
 
-def grants() -> str:
-    """Return the statements that the documentation has the owner say, for the roles of this test."""
-    (statements,) = re.findall(r"```sql\n(.*?)```", DOCUMENTED.read_text("utf-8"), re.DOTALL)
-    return str(re.sub(r"\bworker\b", WORKER, statements))
+def documented() -> tuple[str, str]:
+    """Return the statements that the documentation has a superuser and the owner say, for the roles of this test."""
+    text = re.sub(r"\bworker\b", WORKER, DOCUMENTED.read_text("utf-8"))
+    by_superuser, by_owner = re.findall(r"```sql\n(.*?)```", re.sub(r"\bagent;", f"{OWNER};", text), re.DOTALL)
+    return by_superuser, by_owner
 
 
 Urls = Callable[..., str]
@@ -136,12 +137,15 @@ def test_an_owner_may_bring_many_vectors_and_builds_their_index(urls: Urls) -> N
         assert memory.check()
 
 
-def test_a_role_with_the_documented_rights_can_do_all_daily_work_and_no_more(urls: Urls) -> None:
-    say(urls(OWNER), "CREATE SCHEMA agents")
+def test_a_role_with_the_documented_rights_can_do_all_daily_work_and_no_more(urls: Urls, postgres_server: str) -> None:
+    by_superuser, by_owner = documented()
+    with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as admin:
+        admin.execute("DROP EXTENSION vector")
+        admin.execute(by_superuser)
     with opened(urls(OWNER)) as owner:
         owner.add("the first vector", ids=["first"])
         owner.delete("first")
-    say(urls(OWNER), grants())
+    say(urls(OWNER), by_owner)
     with opened(urls(WORKER)) as memory:
         daily_work(memory)
         say(urls(OWNER), "UPDATE rlm_namespaces SET nodes = nodes + 6000")
