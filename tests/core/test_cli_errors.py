@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ pytest.importorskip("typer", reason="the command line needs the extra cli")
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
 from command_line import Cli, Result
+from embedding_server import EmbeddingServer
 from rlm_memory import Memory
 from rlm_memory.cli import run
 from rlm_memory.engines.sqlite.schema import migrations
@@ -152,6 +154,132 @@ def test_what_cannot_be_imported_is_told_before_a_store_is_made(
         assert piped.startswith(told.replace("given", "standard input"))
     assert refused(cli("import", "given"), 2).startswith(told)
     assert not (tmp_path / "memory.db").exists()
+
+
+# -- stores that a command would have made --------------------------------------------------------------------------
+
+FAULTS = {
+    "no JSON": b'{"node": \n',
+    "unknown": b'{"nodes": {}}\n',
+    "cut short": b"",
+}
+
+
+def export_of(tmp_path: Path, *texts: str) -> bytes:
+    with Memory.open(tmp_path / "other.db", embedder=None) as memory:
+        memory.add(list(texts), ids=list(texts))
+        memory.export(tmp_path / "nodes.jsonl")
+    content = (tmp_path / "nodes.jsonl").read_bytes()
+    (tmp_path / "nodes.jsonl").unlink()
+    (tmp_path / "other.db").unlink()
+    return content
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_an_import_with_a_fault_in_it_leaves_no_store(cli: Cli, tmp_path: Path, fault: bytes) -> None:
+    begun = b"".join(export_of(tmp_path, "tea", "milk").splitlines(keepends=True)[:-1])
+    assert "Line " in refused(cli("import", "-", stdin=begun + fault), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such permissions")
+def test_an_import_makes_one_file_that_its_owner_alone_reads(cli: Cli, tmp_path: Path) -> None:
+    assert cli("import", "-", stdin=export_of(tmp_path, "tea")).out == "1 node stored.\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
+    assert (tmp_path / "memory.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_import_joins_a_store_that_was_made_meanwhile(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = export_of(tmp_path, "tea")
+    link = os.link
+
+    def link_late(source: str, target: str) -> None:
+        with Memory.open(tmp_path / "memory.db", embedder=None) as memory:
+            memory.add("milk", ids=["milk"])
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_late)
+    assert cli("import", "-", stdin=content).code == 0
+    assert {node["id"] for node in cli("list", "--json").documents} == {"tea", "milk"}
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
+
+
+def test_an_import_makes_a_store_where_a_file_has_one_name_alone(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = export_of(tmp_path, "tea")
+
+    def link(source: str, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted", source)
+
+    monkeypatch.setattr(os, "link", link)
+    assert cli("import", "-", stdin=content).code == 0
+    assert [node["id"] for node in cli("list", "--json").documents] == ["tea"]
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="deletes no file that is open")
+def test_an_import_is_not_mixed_with_the_log_of_a_store_that_was_deleted(cli: Cli, tmp_path: Path) -> None:
+    content = export_of(tmp_path, "tea")
+    with Memory.open(tmp_path / "gone.db", embedder=None) as memory:
+        memory.add("milk", ids=["milk"])
+        shutil.copy(tmp_path / "gone.db-wal", tmp_path / "memory.db-wal")
+    (tmp_path / "gone.db").unlink()
+    assert cli("import", "-", stdin=content).code == 0
+    assert [node["id"] for node in cli("list", "--json").documents] == ["tea"]
+    assert cli("check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["add", "-"], "No API key"),
+        (["add", "-", "--embedder", "openai:unknown-model"], "No API key"),
+        (["add", "-", "--embedder", "model2vec:./nowhere"], ""),
+        (["demo", "--embedder", "openai"], "No API key"),
+        (["demo", "--embedder", "openai", "--db", "new.db"], "No API key"),
+        (["reembed", "--to", "openai"], "there is no store to read"),
+        (["reembed", "--pending", "--embedder", "openai"], "there is no store to read"),
+        (["search", "tea", "--embedder", "openai"], "there is no store to read"),
+    ],
+)
+def test_a_command_without_a_working_embedder_leaves_no_store(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    if "--db" not in arguments and arguments[0] == "demo":
+        monkeypatch.delenv("RLM_MEMORY_DB")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = cli(*arguments, stdin="Ada likes tea.")
+    assert result.code in {2, 3}
+    assert told in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_passage_that_is_too_long_to_embed_leaves_no_store(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    assert "Item 0 has" in refused(cli("add", "-", "--size", "100000", stdin="word " * 19_000), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.loopback
+@pytest.mark.enable_socket
+def test_a_new_store_embeds_each_passage_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddingServer(dimensions=8) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        texts = [f"Passage number {number}." for number in range(300)]
+        (tmp_path / "first.txt").write_text("\n\n".join(texts[:200]))
+        arguments = ["add", "first.txt", "-", "--size", "20", "--embedder", "openai:its-own"]
+        assert cli(*arguments, stdin="\n\n".join(texts[200:])).code == 0
+        sent = server.inputs
+    assert sorted(sent) == sorted(texts)
+    assert cli("check").code == 0
 
 
 @pytest.mark.parametrize("command", ["export", "backup"])

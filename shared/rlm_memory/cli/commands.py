@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -22,14 +23,15 @@ from typer.main import get_command
 from rlm_memory.cli import PIPE_CLOSED, checkpoints, lifecycle, output
 from rlm_memory.cli import demo as demonstration
 from rlm_memory.cli.examples import explained
-from rlm_memory.cli.files import read_text, store_text
+from rlm_memory.cli.files import BATCH, read_text, store_text
+from rlm_memory.cli.new_store import EmbeddedAhead, named, new_file
 from rlm_memory.cli.passages import split_text
 from rlm_memory.copying import copy_store
 from rlm_memory.embedding import resolve_embedder
 from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreVersionError
 from rlm_memory.interchange import expect_export
 from rlm_memory.location import VARIABLE
-from rlm_memory.memory import DEFAULT_EMBEDDER, Memory
+from rlm_memory.memory import DEFAULT_EMBEDDER, EmbedderSpec, Memory
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
 from rlm_memory.validation import checked_path
@@ -82,11 +84,17 @@ class Options:
                 embedder = _own_embedder(memory)
         return self._open(self.location, None if embedder == NO_EMBEDDER else embedder, read_only=read_only)
 
-    def open_at(self, location: str, *, embedder: str) -> Memory:
+    def open_to_store(self, texts: Sequence[str]) -> Memory:
+        """Return the store as `open_to_embed` does; where it is to be made, it is when these texts have vectors."""
+        if not texts or self.embedder == NO_EMBEDDER or new_file(self.location) is None:
+            return self.open_to_embed()
+        return self.open_at(self.location, embedder=EmbeddedAhead(self.embedder or DEFAULT_EMBEDDER, texts))
+
+    def open_at(self, location: str | None, *, embedder: EmbedderSpec = None) -> Memory:
         """Return the store at a place of the command's own."""
         return self._open(location, embedder, read_only=False)
 
-    def _open(self, location: str | None, embedder: str | None, *, read_only: bool) -> Memory:
+    def _open(self, location: str | None, embedder: EmbedderSpec, *, read_only: bool) -> Memory:
         if (location or os.environ.get(VARIABLE)) == ":memory:":
             raise InvalidInputError(_GONE)
         return Memory.open(
@@ -206,8 +214,12 @@ def demo(ctx: typer.Context) -> None:
     Needs no key and no network. Without --db the store is a new file among the temporary ones.
     """
     opts: Options = ctx.obj
+    name = opts.embedder or "wordllama"
+    embedder: EmbedderSpec = name
+    if not opts.location or new_file(opts.location):
+        embedder = EmbeddedAhead(name, [demonstration.QUESTIONS[0].text])
     location = opts.location or str(Path(tempfile.mkdtemp(prefix="rlm-memory-demo-"), "memory.db"))
-    with opts.open_at(location, embedder=opts.embedder or "wordllama") as memory:
+    with opts.open_at(location, embedder=embedder) as memory:
         demonstration.run(memory, location=location, program=_program(), as_json=opts.json)
 
 
@@ -232,7 +244,8 @@ def add(
     template = Node(text="", type=type, tier=tier, confidence=confidence)
     total = sum(map(len, passages))
     done = 0
-    with opts.open_to_embed() as memory, output.progress_bar("Storing") as progress:
+    first = [passage.text for passage in itertools.chain(*passages)][:BATCH]
+    with opts.open_to_store(first) as memory, output.progress_bar("Storing") as progress:
 
         def advance(count: int) -> None:
             nonlocal done
@@ -431,9 +444,24 @@ def import_nodes(
             with open(origin, "wb") as lines:
                 shutil.copyfileobj(sys.stdin.buffer, lines)
         expect_export(checked_path(origin), name=name)  # before a store is made for it
-        with opts.open() as memory, output.progress_bar("Reading", size=True) as advance:
-            count = memory.import_(origin, history=not nodes_only, progress=advance)
+        count = _imported(opts, origin, history=not nodes_only)
     _done(opts, f"{output.plural(count, 'node')} stored.", nodes=count)
+
+
+def _imported(opts: Options, path: str, *, history: bool) -> int:
+    """Take in an export and return how many nodes; a store that is new gets its name when it is whole."""
+
+    def into(location: str | None) -> int:
+        with opts.open_at(location) as memory, output.progress_bar("Reading", size=True) as advance:
+            return memory.import_(path, history=history, progress=advance)
+
+    if file := new_file(opts.location):
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as aside:
+            made = Path(aside, file.name)
+            count = into(str(made))
+            if named(made, file):
+                return count
+    return into(opts.location)
 
 
 def _expect_no_options_of_one_store(ctx: typer.Context, source: str) -> str:

@@ -14,7 +14,7 @@ from rlm_memory.errors import InvalidInputError
 from rlm_memory.memory import Memory
 from rlm_memory.records import Node
 
-_BATCH = 256
+BATCH = 256
 """Passages embedded and stored at once: enough for a full request, few enough that an interrupted run keeps most of its
 work and that the progress bar moves."""
 
@@ -96,8 +96,8 @@ def store_text(
     changed = [node for node in nodes if not _same(node, before.get(node.id))]
     unchanged = len(nodes) - len(changed)
     advance(unchanged)
-    for first in range(0, len(changed), _BATCH):
-        batch = changed[first : first + _BATCH]
+    for first in range(0, len(changed), BATCH):
+        batch = changed[first : first + BATCH]
         memory.add(batch)
         advance(len(batch))
     removed = memory.delete(_left_over(memory, text, len(nodes)))
@@ -116,9 +116,9 @@ def _left_over(memory: Memory, text: TextFile, count: int) -> list[str]:
     """Return the ids of the passages behind the last one, as far as an earlier version of the text had them."""
     left: list[str] = []
     while True:
-        ids = [f"{text.key}-{position}" for position in range(count + 1, count + _BATCH + 1)]
+        ids = [f"{text.key}-{position}" for position in range(count + 1, count + BATCH + 1)]
         found = [node.id for node in memory.get(ids)]
         left += found
         if len(found) < len(ids):
             return left
-        count += _BATCH
+        count += BATCH
