@@ -149,10 +149,10 @@ def test_a_session_to_verify_that_is_not_there_is_no_sound_one(cli: Cli, store: 
 
 
 @pytest.mark.parametrize("which", ["nothing", "", "abc"])
-def test_a_checkpoint_that_is_not_there_is_an_error_of_one_line(which: str, cli: Cli) -> None:
+def test_a_checkpoint_that_is_not_there_is_an_error_of_one_line(which: str, cli: Cli, store: CheckpointStore) -> None:
     result = cli("show", which)
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-    assert "rlm-memory checkpoints list" in result.err
+    assert f"rlm-memory checkpoints list {store.root}\n" in result.err
 
 
 def test_a_folder_that_is_not_there_is_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -166,3 +166,14 @@ def test_a_damaged_checkpoint_is_neither_listed_nor_shown(cli: Cli, store: Check
     info.path.write_bytes(info.path.read_bytes()[:-1])
     assert cli("show", "other").code == 2
     assert "other" not in cli("list").out
+
+
+def test_a_folder_without_checkpoints_is_not_called_sound(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Not a checkpoint.")
+    assert run(["checkpoints", "verify", str(tmp_path)]) == 2
+    assert capfd.readouterr() == (
+        "",
+        f"rlm-memory: There is no checkpoint in {tmp_path}; expected the folder of a CheckpointStore.\n",
+    )
+    assert run(["checkpoints", "list", str(tmp_path)]) == 0
+    assert f"There is no checkpoint in {tmp_path}" in capfd.readouterr().err

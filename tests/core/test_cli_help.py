@@ -51,6 +51,8 @@ def test_help_says_what_a_command_does_with_examples_and_exit_codes(
     assert len(EXAMPLES[path]) > 0
     assert [line for line in EXAMPLES[path] if line not in shown] == []
     assert "Exit codes: 0 done" in " ".join(shown.split())
+    assert "--json" in shown
+    assert ("--policy" in shown) == (path.split()[:1] not in (["copy"], ["checkpoints"]))
 
 
 @pytest.mark.parametrize("path", PATHS)

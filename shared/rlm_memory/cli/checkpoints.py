@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -57,6 +58,8 @@ def list_checkpoints(
         ],
         numbers=5,
     )
+    if not found:
+        output.note(f"There is no checkpoint in {root}; expected the folder of a CheckpointStore.")
 
 
 @app.command()
@@ -145,13 +148,15 @@ def verify(
         Path | None, typer.Option(metavar="PATH", help="The key that signed them: then signatures are checked, too.")
     ] = None,
 ) -> None:
-    """Read every checkpoint to its last byte; the exit code is 1 if one is damaged."""
+    """Read every checkpoint to its last byte; the exit code is 1 if one is damaged, 2 if there is none."""
     from rlm_memory.checkpoints import CheckpointNotFoundError
 
     try:
         findings = _store(root, key_file).verify(session)
     except CheckpointNotFoundError as error:
-        raise InvalidInputError(f"{error} List them with: rlm-memory checkpoints list") from error
+        raise InvalidInputError(f"{error} {_how_to_list(root)}") from error
+    if not findings:
+        raise InvalidInputError(f"There is no checkpoint in {root}; expected the folder of a CheckpointStore.")
     problems = [finding for finding in findings if finding.problem is not None]
     if ctx.obj.json:
         output.print_json(
@@ -201,6 +206,10 @@ def _store(root: Path, key_file: Path | None = None) -> CheckpointStore:
         raise InvalidInputError(f"Cannot read the key {key_file}: {error.strerror}.") from error
 
 
+def _how_to_list(root: Path) -> str:
+    return f"List them with: rlm-memory checkpoints list {shlex.quote(str(root))}"
+
+
 def _chosen(store: CheckpointStore, which: str) -> CheckpointInfo:
     """Return the checkpoint that somebody means."""
     found = store.list()
@@ -210,9 +219,7 @@ def _chosen(store: CheckpointStore, which: str) -> CheckpointInfo:
         by_id = [info for info in found if info.checkpoint_id.startswith(which)]
     matching = by_id or of_session[-1:]
     if not matching:
-        raise InvalidInputError(
-            f"No checkpoint and no session {which!r} in {store.root}. List them with: rlm-memory checkpoints list"
-        )
+        raise InvalidInputError(f"No checkpoint and no session {which!r} in {store.root}. {_how_to_list(store.root)}")
     if len(matching) > 1:
         raise InvalidInputError(
             f"{output.plural(len(matching), 'checkpoint')} begin with {which!r}; give more letters."

@@ -10,6 +10,9 @@ EXIT_CODES: Final = (
     "unknown id or a file that is not there; 3 the store, the embedder or the disk failed."
 )
 
+_COMMON: Final = "--db, --namespace, --embedder, --policy and --json go with it too: see rlm-memory --help."
+_JSON_ALONE: Final = "--json goes with it too: see rlm-memory --help."
+
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": (
         "rlm-memory demo",
@@ -68,10 +71,21 @@ def every_command(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from every_command(command, f"{path} {name}".strip())
 
 
+def _options_of_every_command(path: str) -> list[str]:
+    """Return the line that names what the help of a command does not list, because it goes with all of them."""
+    match path.split():
+        case []:
+            return []
+        case ["copy" | "checkpoints", *_]:
+            return [_JSON_ALONE]
+        case _:
+            return [_COMMON]
+
+
 def explained(group: Any) -> Any:
     """Return the same group, whose commands end their help with examples and what the exit codes mean."""
     for path, command in every_command(group):
         # a blank line is what the help keeps as the end of a line; a bracket would be markup
         lines = [f"  {line}".replace("[", r"\[") for line in EXAMPLES[path]]
-        command.epilog = "\n\n".join(["Examples:", *lines, EXIT_CODES])
+        command.epilog = "\n\n".join([*_options_of_every_command(path), "Examples:", *lines, EXIT_CODES])
     return group
