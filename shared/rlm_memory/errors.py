@@ -25,7 +25,13 @@ RLMError
 └── MissingExtraError (ImportError)        an optional dependency; prints the pip command
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlm_memory.records import PromotionDecision
 
 
 class RLMError(Exception):
@@ -76,7 +82,13 @@ class EmbeddingMismatchError(RLMError):
 
 
 class StoreError(RLMError):
-    """The database could not do what was asked."""
+    """The database could not do what was asked.
+
+    A sweep, or the end of a session, is carried out part by part. What was carried out before the part that failed is
+    kept: `decisions` are what the call would have returned of it.
+    """
+
+    decisions: tuple[PromotionDecision, ...] = ()
 
 
 class StoreBusyError(StoreError, TimeoutError):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -64,7 +64,10 @@ _FORGOTTEN_AT_ONCE: Final = 5000
 """Accesses in one transaction: others wait for it as long as for the adding of some hundred nodes."""
 
 _WEIGHED_AT_ONCE: Final = 250
-"""Nodes that a sweep decides on in one transaction: each takes as long as the writing of one."""
+"""Nodes that a sweep, or the end of a session, decides on in one transaction: each takes as long as writing one."""
+
+_CHANGED_AT_ONCE: Final = 2000
+"""Nodes that fade, or outcomes that are learned, in one transaction: it lasts as long as one of those."""
 
 _SWEEP_ON_OPEN: Final = 2.0
 """Seconds after which the opening of a store leaves the rest of the daily sweep to the next one."""
@@ -239,18 +242,51 @@ class Lifecycle:
         self.settle()
         return len(self._ledger.judge(session_id, success, milliseconds(self._now()), run_id=run_id, ids=ids))
 
-    @repeated
     def end_session(self, session_id: str) -> list[PromotionDecision]:
-        """Note the end of a session and decide what of it goes to longterm; return every decision."""
+        """Note the end of a session and decide what of it goes to longterm; return every decision.
+
+        One that has used many nodes ends in many transactions, the last of which notes the end: what fails or is
+        killed leaves it open. If it is used meanwhile, it stays open, as it would be if it was used after its end.
+
+        Raises:
+            StoreError: What was decided before is kept, and is in the error's `decisions`.
+        """
         if self._read_only:
             return []
         self.settle()
-        with self._engine.transaction():
-            return self._end(session_id, self._now())
+        at, session = self._now(), self._ledger.session(session_id)
+        ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+        if session is None or len(ids) <= _WEIGHED_AT_ONCE:
+            return self._end(session_id, at)
+        decisions: list[PromotionDecision] = []
+        with _told_of(decisions):
+            for some in _in_turns(self._end_by_parts(session, ids, at)):
+                decisions += some
+        return decisions
 
+    @repeated
     def _end(self, session_id: str, at: datetime) -> list[PromotionDecision]:
-        decisions = self._decide_at_end(session_id, None, at)
-        self._ledger.end_session(session_id, milliseconds(at))
+        with self._engine.transaction():
+            decisions = self._decide_at_end(session_id, None, at)
+            self._ledger.end_session(session_id, milliseconds(at))
+        return decisions
+
+    def _end_by_parts(
+        self, session: SessionRecord, ids: Sequence[str], at: datetime
+    ) -> Iterator[list[PromotionDecision]]:
+        """Decide on these nodes part by part, and end the session if nothing has happened in it by then."""
+        for start in range(0, len(ids), _WEIGHED_AT_ONCE):
+            rest = ids[start:]
+            yield self._decide_on_part(session, rest[:_WEIGHED_AT_ONCE], at, is_last=len(rest) <= _WEIGHED_AT_ONCE)
+
+    @repeated
+    def _decide_on_part(
+        self, session: SessionRecord, ids: Sequence[str], at: datetime, *, is_last: bool
+    ) -> list[PromotionDecision]:
+        with self._engine.transaction():
+            decisions = self._decide_at_end(session.id, ids, at)
+            if is_last and self._ledger.session(session.id) == session:
+                self._ledger.end_session(session.id, milliseconds(at))
         return decisions
 
     def _decide_at_end(self, session_id: str, ids: Sequence[str] | None, at: datetime) -> list[PromotionDecision]:
@@ -280,8 +316,8 @@ class Lifecycle:
         """End crashed sessions, then move what has earned longterm and what is long unused; return the moves.
 
         Raises:
-            StoreBusyError: Somebody else is writing for longer than the time-out. What was done until then is kept, and
-                the next sweep goes on from there.
+            StoreError: Somebody else is writing for longer than the time-out, or the store fails. What was done until
+                then is kept, and the next sweep goes on from there; the moves are in the error's `decisions`.
         """
         at = self._now(now)
         if dry_run:
@@ -294,9 +330,12 @@ class Lifecycle:
                     for decision in self._decide(numbers, tier, at)
                 ]
         self.settle()
-        decisions = [decision for moved in _in_turns(self._sweep(at)) for decision in moved]
-        for _ in _in_turns(iter(lambda: self._forget(at), False)):
-            pass
+        decisions: list[PromotionDecision] = []
+        with _told_of(decisions):
+            for moved in _in_turns(self._sweep(at)):
+                decisions += moved
+            for _ in _in_turns(iter(lambda: self._forget(at), False)):
+                pass
         return decisions
 
     def _sweep(self, at: datetime, *, wait: bool = True) -> Iterator[list[PromotionDecision]]:
@@ -541,32 +580,42 @@ class Lifecycle:
 
     # -- what is offered, and done only when asked ----------------------------------------------------------------
 
-    @repeated
     def decay(self, now: datetime | None) -> int:
-        """Let the confidence of unused nodes fade; return of how many."""
+        """Let the confidence of unused nodes fade, part by part; return of how many."""
         at = milliseconds(self._now(now))
         self.write_down()
+        return sum(_in_turns(_by_parts(lambda after: self._decay_part(after, at))))
+
+    @repeated
+    def _decay_part(self, after: int, at: int) -> tuple[int | None, int]:
         with self._engine.transaction():
+            nodes = self._ledger.fading(after=after, limit=_CHANGED_AT_ONCE)
             faded = {}
-            for id, confidence, since in self._ledger.fading():
+            for _, id, confidence, since in nodes:
                 left = decayed(confidence, (at - since) / _DAY_MS, self._policy)
                 if left != confidence:
                     faded[id] = left
             self._ledger.set_confidences(faded, faded_at_ms=at)
-        return len(faded)
+        return _last_number(nodes), len(faded)
+
+    def learn(self) -> int:
+        """Let outcomes change the confidence of the nodes they were attached to, each once; return how many did.
+
+        They are learned part by part in the order in which they came, and each is noted with what it has changed.
+        """
+        self.write_down()
+        return sum(_in_turns(_by_parts(self._learn_part)))
 
     @repeated
-    def learn(self) -> int:
-        """Let outcomes change the confidence of the nodes they were attached to, each once; return how many did."""
-        self.write_down()
+    def _learn_part(self, after: int) -> tuple[int | None, int]:
         with self._engine.transaction():
-            outcomes = self._ledger.unlearned()
+            outcomes = self._ledger.unlearned(after=after, limit=_CHANGED_AT_ONCE)
             confidences = {node.id: node.confidence for node in self._engine.get([id for _, id, _ in outcomes])}
             for _, id, success in outcomes:
                 confidences[id] = confidence_after(confidences[id], success, self._policy)
             self._ledger.set_confidences(confidences)
             self._ledger.mark_learned([outcome for outcome, _, _ in outcomes])
-        return len(outcomes)
+        return _last_number(outcomes), len(outcomes)
 
     @repeated
     def consolidate(self, nodes: Sequence[Node]) -> Mapping[str, list[str]]:
@@ -635,6 +684,32 @@ def _in_turns(steps: Iterator[T]) -> Iterator[T]:
         yield step
         time.sleep(min(time.monotonic() - start, _LONGEST_PAUSE))
         start = time.monotonic()
+
+
+def _by_parts(do: Callable[[int], tuple[int | None, T]]) -> Iterator[T]:
+    """Yield what was done with each part; `do` takes the last number of the part before, and returns its own.
+
+    None for that where nothing is left.
+    """
+    last: int | None = 0
+    while last is not None:
+        last, done = do(last)
+        yield done
+
+
+def _last_number(part: Sequence[tuple[Any, ...]]) -> int | None:
+    """Return the number of the last of a whole part; None of one that is the last."""
+    return None if len(part) < _CHANGED_AT_ONCE else int(part[-1][0])
+
+
+@contextmanager
+def _told_of(decisions: Sequence[PromotionDecision]) -> Iterator[None]:
+    """Let a failure tell of the decisions that were carried out before it."""
+    try:
+        yield
+    except StoreError as error:
+        error.decisions = tuple(decisions)
+        raise
 
 
 def _is_idle(session: SessionRecord | None, before_ms: int) -> bool:

@@ -949,6 +949,9 @@ class Memory:
         Args:
             now: The moment that counts as the present.
             dry_run: Only tell what would move.
+
+        Raises:
+            StoreError: The store failed, or others kept it from writing; what it had moved is in `decisions` of it.
         """
         return self.lifecycle.sweep(now, dry_run=dry_run)
 
@@ -1005,12 +1008,16 @@ class Memory:
     def decay(self, now: datetime | None = None) -> int:
         """Let the confidence of what is not used fade, `confidence * decay_per_day ** days`; return of how many.
 
-        Days count from when a node was last accessed, written, unpinned or faded. Pinned nodes do not fade.
+        Days count from when a node was last accessed, written, unpinned or faded. Pinned nodes do not fade. Many fade in
+        many transactions: what is killed goes on with the next call, and no node fades twice for the same days.
         """
         return self.lifecycle.decay(now)
 
     def learn(self) -> int:
-        """Let each outcome raise or lower, once, the confidence of what it was attached to; return how many did."""
+        """Let each outcome raise or lower, once, the confidence of what it was attached to; return how many did.
+
+        Many are learned in many transactions, in the order they came in; what is killed goes on with the next call.
+        """
         return self.lifecycle.learn()
 
     def consolidate(self, *, where: Where = None, tier: Tier = "task") -> Mapping[str, builtins.list[str]]:

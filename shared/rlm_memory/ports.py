@@ -423,12 +423,18 @@ class Ledger(Protocol):
         """Give nodes another confidence; where they have faded, up to when."""
         ...
 
-    def fading(self) -> list[tuple[str, float, int]]:
-        """Return (id, confidence, milliseconds since when it fades) of the nodes that are not pinned."""
+    def fading(self, *, after: int, limit: int) -> list[tuple[int, str, float, int]]:
+        """Return (number, id, confidence, milliseconds since when it fades) of nodes that are not pinned.
+
+        In the order of their numbers, from the one after this number on.
+        """
         ...
 
-    def unlearned(self) -> list[tuple[int, str, bool]]:
-        """Return (number, node, success) of the outcomes that have not changed a confidence yet."""
+    def unlearned(self, *, after: int, limit: int) -> list[tuple[int, str, bool]]:
+        """Return (number, node, success) of outcomes that have not changed a confidence yet.
+
+        In the order of their numbers, from the one after this number on.
+        """
         ...
 
     def mark_learned(self, outcomes: Sequence[int]) -> None:

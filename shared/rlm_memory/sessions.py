@@ -107,7 +107,9 @@ class Session:
     def end(self) -> list[PromotionDecision]:
         """End the session: decide which of the nodes it used go to longterm, and return every decision.
 
-        Ending twice is fine; a session that is used again is open again.
+        Ending twice is fine; a session that is used again is open again. One that has used many nodes is decided on
+        in many transactions, so that others can write in between, and stays open if it is used meanwhile. If the store
+        fails, what was decided before is kept, and is in the error's `decisions`.
         """
         return self.memory.lifecycle.end_session(self.id)
 

@@ -1,4 +1,4 @@
-"""Sweeps of many memories: part by part, with others writing in between."""
+"""Sweeps, ends of sessions, fading and learning of many memories: part by part, others writing in between."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from rlm_memory import Memory, Node, PromotionDecision, PromotionPolicy, lifecycle
+from rlm_memory.errors import StoreError
 from support import SettableClock
 
 OpenMemory = Callable[..., Memory]
@@ -19,6 +20,7 @@ MANY = 240
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these are enough for a dozen transactions of one sweep."""
     monkeypatch.setattr(lifecycle, "_WEIGHED_AT_ONCE", 20)
+    monkeypatch.setattr(lifecycle, "_CHANGED_AT_ONCE", 20)
 
 
 def prove(memory: Memory, ids: list[str]) -> None:
@@ -43,7 +45,8 @@ def sure(ids: list[str]) -> list[str]:
 
 def moved(memory: Memory) -> list[str]:
     """Return the ids of what the rules have moved, by the log."""
-    return [entry.decision.node_id for entry in memory.promotion_log() if entry.decision.actor == "auto"]
+    decisions = [entry.decision for entry in memory.promotion_log()]
+    return [decision.node_id for decision in decisions if decision.actor == "auto" and decision.moved]
 
 
 def test_a_sweep_of_many_moves_each_once_and_the_next_one_nothing(memory: Memory) -> None:
@@ -152,3 +155,159 @@ def test_opening_leaves_what_takes_long_to_the_next_opening(
     memory = open_shared(embedder=None)
     assert moved(memory) == sure(ids)
     assert memory.sweep() == []
+
+
+def in_between(memory: Memory, call: Callable[[], object], *, until: Callable[[], bool]) -> int:
+    """Make a call beside this thread, and write with this memory meanwhile; return how often that was."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    writes = 0
+    try:
+        while thread.is_alive() and not until():
+            pass
+        while thread.is_alive() and writes < 30:
+            memory.add("written in between")
+            writes += thread.is_alive()
+    finally:
+        thread.join()
+    return writes
+
+
+def test_a_session_that_used_many_ends_part_by_part_with_each_decision_once(open_shared: OpenMemory) -> None:
+    ending, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = fill(ending)
+    decisions: list[PromotionDecision] = []
+    writes = in_between(
+        other,
+        lambda: decisions.extend(ending.session("s3").end()),
+        until=lambda: other.get(ids[0])[0].tier == "longterm",
+    )
+    assert writes >= 2, "others got no turn"
+    assert [decision.node_id for decision in decisions] == ids
+    assert [decision.node_id for decision in decisions if decision.moved] == sure(ids) == moved(other)
+    refused = [entry.decision.node_id for entry in other.promotion_log() if not entry.decision.moved]
+    assert sorted(refused) == [id for id in ids if id not in sure(ids)]
+    (ended,) = [session for session in other.sessions() if session.id == "s3"]
+    assert ended.ended_at is not None
+    assert len(ending.session("s3").end()) == len(refused)
+    assert len([entry for entry in other.promotion_log() if not entry.decision.moved]) == len(refused)
+    assert other.check()
+
+
+def test_a_session_that_is_used_while_it_ends_stays_open_and_all_it_used_before_is_decided_on(
+    open_shared: OpenMemory, clock: SettableClock
+) -> None:
+    ending, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = fill(ending)
+    decisions: list[PromotionDecision] = []
+    thread = threading.Thread(target=lambda: decisions.extend(ending.session("s3").end()))
+    thread.start()
+    try:
+        while other.get(ids[0])[0].tier == "session" and thread.is_alive():
+            pass
+        other.session("s3").record_access(ids[-1])
+        other.lifecycle.write_down()
+    finally:
+        thread.join()
+    assert [decision.node_id for decision in decisions] == ids
+    assert [session.ended_at for session in other.sessions() if session.id == "s3"] == [None]
+    clock.advance(hours=25)
+    other.sweep()
+    assert None not in [session.ended_at for session in other.sessions()]
+    assert sorted(moved(other)) == sure(ids)
+
+
+@pytest.mark.parametrize("call", ["sweep", "end"])
+def test_an_error_tells_what_was_carried_out_before_it_and_the_next_call_goes_on(
+    open_shared: OpenMemory, call: str
+) -> None:
+    def decisions_of(memory: Memory) -> list[PromotionDecision]:
+        return memory.sweep() if call == "sweep" else memory.session("s3").end()
+
+    memory, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = fill(memory)
+    raised: list[StoreError] = []
+
+    def interrupted() -> None:
+        try:
+            decisions_of(memory)
+        except StoreError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=interrupted)
+    thread.start()
+    try:
+        while other.get(ids[0])[0].tier == "session" and thread.is_alive():
+            pass
+        memory.close()
+    finally:
+        thread.join()
+    (error,) = raised
+    before = [decision.node_id for decision in error.decisions if decision.moved]
+    assert 0 < len(before) < len(sure(ids))
+    assert before == moved(other)
+    after = [decision.node_id for decision in decisions_of(other) if decision.moved]
+    assert before + after == sure(ids) == moved(other)
+    with pytest.raises(StoreError) as nothing_done:
+        decisions_of(memory)
+    assert nothing_done.value.decisions == ()
+    assert other.check()
+
+
+def test_many_fade_part_by_part_each_once(open_shared: OpenMemory, clock: SettableClock) -> None:
+    fading, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = [f"{i:05}" for i in range(MANY)]
+    fading.add([Node(text=id, id=id, confidence=0.9) for id in ids])
+    fading.pin(ids[100])
+    clock.advance(days=10)
+    counts: list[int] = []
+    writes = in_between(
+        other, lambda: counts.append(fading.decay()), until=lambda: other.get(ids[0])[0].confidence < 0.9
+    )
+    assert writes >= 2, "others got no turn"
+    assert counts == [MANY - 1]
+    faded = {node.id: node.confidence for node in fading.get(ids)}
+    assert faded.pop(ids[100]) == 0.9
+    assert faded == pytest.approx(dict.fromkeys(faded, 0.9 * 0.99**10))
+    assert fading.decay() == 0
+
+
+def test_a_memory_that_is_used_while_others_fade_does_not_fade_after_it(
+    open_shared: OpenMemory, clock: SettableClock
+) -> None:
+    fading, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = [f"{i:05}" for i in range(MANY)]
+    fading.add([Node(text=id, id=id, confidence=0.9) for id in ids])
+    clock.advance(days=10)
+    thread = threading.Thread(target=fading.decay)
+    thread.start()
+    try:
+        while other.get(ids[0])[0].confidence == 0.9 and thread.is_alive():
+            pass
+        other.update(ids[-1], confidence=0.5)
+    finally:
+        thread.join()
+    assert other.get(ids[-1])[0].confidence == 0.5
+    assert fading.decay() == 0
+
+
+def test_many_outcomes_are_learned_part_by_part_in_their_order_each_once(open_shared: OpenMemory) -> None:
+    learning, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = [f"{i:05}" for i in range(MANY // 2)]
+    learning.add([Node(text=id, id=id, confidence=0.9) for id in ids])
+    for success in (False, True, True):  # 0.9, 0.7, 0.8, 0.9; in another order the top would cut some of it off
+        session = learning.session(f"{success}")
+        session.record_access(ids)
+        session.outcome(success, ids)
+        learning.session("another").record_access(ids)
+        learning.session("another").outcome(success)
+    counts: list[int] = []
+    writes = in_between(
+        other, lambda: counts.append(learning.learn()), until=lambda: other.get(ids[0])[0].confidence < 0.9
+    )
+    expected = learning.get(ids[0])[0].confidence
+    assert writes >= 2, "others got no turn"
+    assert len({node.confidence for node in learning.get(ids)}) == 1
+    assert expected == 0.9
+    assert counts == [6 * len(ids)]
+    assert learning.learn() == 0

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from rlm_memory.conflicts import repeated
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
@@ -166,6 +167,7 @@ class PostgresLedger:
                 uses = rows_of(connection, statements.SELECT_USES_IN, (self._namespace, key_of(session_id), *asked))
         return usages_of(uses, outcomes)
 
+    @repeated
     def accesses(self, id: str) -> list[Access]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.SELECT_ACCESSES, (self._namespace, key_of(id)))
@@ -182,6 +184,7 @@ class PostgresLedger:
             for node, session, turn, at, confidence, run_id, writer in rows
         ]
 
+    @repeated
     def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.SELECT_FORGOTTEN, (self._namespace, key_of(id)))
@@ -208,6 +211,7 @@ class PostgresLedger:
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
+    @repeated
     def session(self, session_id: str) -> SessionRecord | None:
         with self._database.reading() as connection:
             row = self._session_row(connection, session_id)
@@ -216,6 +220,7 @@ class PostgresLedger:
     def _session_row(self, connection: Connection, session_id: str) -> Any:
         return row_of(connection, statements.SELECT_SESSION, (self._namespace, key_of(session_id)))
 
+    @repeated
     def sessions(self, *, limit: int) -> list[SessionRecord]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.LIST_SESSIONS, (self._namespace, limit))
@@ -312,13 +317,13 @@ class PostgresLedger:
             connection.execute(statements.SET_CONFIDENCES, values)
             connection.execute(statements.NOTE_UNWEIGHED_IDS, (self._namespace, keys))
 
-    def fading(self) -> list[tuple[str, float, int]]:
+    def fading(self, *, after: int, limit: int) -> list[tuple[int, str, float, int]]:
         with self._database.reading() as connection:
-            return rows_of(connection, statements.SELECT_FADING, (self._namespace,))
+            return rows_of(connection, statements.SELECT_FADING, (self._namespace, after, limit))
 
-    def unlearned(self) -> list[tuple[int, str, bool]]:
+    def unlearned(self, *, after: int, limit: int) -> list[tuple[int, str, bool]]:
         with self._database.reading() as connection:
-            return rows_of(connection, statements.SELECT_UNLEARNED, (self._namespace,))
+            return rows_of(connection, statements.SELECT_UNLEARNED, (self._namespace, after, limit))
 
     def mark_learned(self, outcomes: Sequence[int]) -> None:
         with self._database.transaction() as connection:
@@ -394,6 +399,7 @@ class PostgresLedger:
             values = (kind, at_ms, self._namespace, key_of(source), key_of(target))
             connection.execute(statements.INSERT_EDGE, values)
 
+    @repeated
     def links(self, id: str) -> list[Edge]:
         with self._database.reading() as connection:
             values = {"namespace": self._namespace, "key": key_of(id)}
@@ -418,6 +424,7 @@ class PostgresLedger:
             )  # fmt: skip
             connection.execute(statements.SET_LOG_HEAD, (hashed, sequence, self._namespace))
 
+    @repeated
     def log(self, *, after: int, node_id: str | None, since_ms: int | None, limit: int) -> list[LogEntry]:
         narrowed, values = "", list[Any]()
         if node_id is not None:

@@ -409,7 +409,7 @@ INSERT_OUTCOME: Final = (
 SELECT_UNLEARNED: Final = (
     "SELECT o.outcome, n.id, o.success FROM rlm_outcomes o "
     "JOIN rlm_nodes n ON n.namespace = o.namespace AND n.node = o.node "
-    "WHERE o.namespace = %s AND NOT o.learned ORDER BY o.outcome"
+    "WHERE o.namespace = %s AND NOT o.learned AND o.outcome > %s ORDER BY o.outcome LIMIT %s"
 )
 MARK_LEARNED: Final = "UPDATE rlm_outcomes SET learned = true WHERE namespace = %s AND outcome = ANY (%s::bigint[])"
 OF_NODE: Final = "namespace = %s AND node = (SELECT node FROM rlm_nodes WHERE namespace = %s AND id_key = %s)"
@@ -467,8 +467,8 @@ SELECT_USED: Final = (
     "AND EXISTS (SELECT 1 FROM rlm_uses u WHERE u.namespace = n.namespace AND u.node = n.node) ORDER BY n.node"
 )
 SELECT_FADING: Final = (
-    "SELECT n.id, n.confidence, greatest(n.created_at, n.updated_at, n.decayed_at, n.last_accessed) "
-    "FROM rlm_nodes n WHERE n.namespace = %s AND NOT n.pinned ORDER BY n.node"
+    "SELECT n.node, n.id, n.confidence, greatest(n.created_at, n.updated_at, n.decayed_at, n.last_accessed) "
+    "FROM rlm_nodes n WHERE n.namespace = %s AND n.node > %s AND NOT n.pinned ORDER BY n.node LIMIT %s"
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM rlm_nodes WHERE namespace = %s"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM rlm_namespaces WHERE namespace = %s"

@@ -278,13 +278,14 @@ class SQLiteLedger:
                 statements.SET_CONFIDENCE, [(value, faded_at_ms, number, id) for id, value in confidences.items()]
             )
 
-    def fading(self) -> list[tuple[str, float, int]]:
+    def fading(self, *, after: int, limit: int) -> list[tuple[int, str, float, int]]:
         with self._database.reading() as connection:
-            return rows_of(connection, statements.SELECT_FADING, (self._number(connection),))
+            first, last = node_range(self._number(connection))
+            return rows_of(connection, statements.SELECT_FADING, (max(first, after), last, limit))
 
-    def unlearned(self) -> list[tuple[int, str, bool]]:
+    def unlearned(self, *, after: int, limit: int) -> list[tuple[int, str, bool]]:
         with self._database.reading() as connection:
-            rows = rows_of(connection, statements.SELECT_UNLEARNED, (self._number(connection),))
+            rows = rows_of(connection, statements.SELECT_UNLEARNED, (after, self._number(connection), limit))
         return [(outcome, id, bool(success)) for outcome, id, success in rows]
 
     def mark_learned(self, outcomes: Sequence[int]) -> None:

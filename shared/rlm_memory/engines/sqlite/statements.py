@@ -285,7 +285,7 @@ INSERT_OUTCOME: Final = (
 )
 SELECT_UNLEARNED: Final = (
     "SELECT o.outcome, n.id, o.success FROM outcomes o JOIN nodes n ON n.node = o.node "
-    "WHERE o.learned = 0 AND n.namespace = ? ORDER BY o.outcome"
+    "WHERE o.learned = 0 AND o.outcome > ? AND n.namespace = ? ORDER BY o.outcome LIMIT ?"
 )
 MARK_LEARNED: Final = "UPDATE outcomes SET learned = 1 WHERE outcome = ?"
 FORGET_USES: Final = "DELETE FROM uses WHERE node = (SELECT node FROM nodes WHERE namespace = ? AND id = ?)"
@@ -329,9 +329,9 @@ SELECT_USED: Final = (
     "AND EXISTS (SELECT 1 FROM uses u WHERE u.node = n.node) ORDER BY n.node"
 )
 SELECT_FADING: Final = (
-    "SELECT n.id, n.confidence, "
+    "SELECT n.node, n.id, n.confidence, "
     "max(n.created_at, n.updated_at, coalesce(n.decayed_at, 0), coalesce(n.last_accessed, 0)) "
-    "FROM nodes n WHERE n.namespace = ? AND n.pinned = 0 ORDER BY n.node"
+    "FROM nodes n WHERE n.node > ? AND n.node <= ? AND n.pinned = 0 ORDER BY n.node LIMIT ?"
 )
 SELECT_BIRTHS: Final = "SELECT id, created_at FROM nodes WHERE namespace = ?"
 SELECT_LAST_SWEEP: Final = "SELECT last_sweep FROM namespaces WHERE number = ?"
