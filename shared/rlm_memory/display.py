@@ -105,6 +105,26 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def measured(value: float, threshold: float | None = None) -> str:
+    """Return a measurement with up to four digits, or with as many as tell on which side of a threshold it lies.
+
+    >>> measured(0.000112210648, 90), measured(91.23456), measured(0.8, 0.8), measured(0.79999, 0.8)
+    ('0', '91.23', '0.8', '0.79999')
+    """
+
+    def side(number: float) -> tuple[bool, bool] | None:
+        return None if threshold is None else (number > threshold, number >= threshold)
+
+    for decimals in range(max(0, 4 - len(f"{abs(value):.0f}")), 18):
+        text = f"{value:.{decimals}f}"
+        if side(float(text)) == side(value):
+            break
+    else:
+        return repr(value)
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
 def size(count: int) -> str:
     """Return a number of bytes for people.
 

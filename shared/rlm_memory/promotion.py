@@ -346,17 +346,7 @@ def _at_least(name: str, found: float, threshold: float) -> Condition:
 
 
 def _listed(conditions: Iterable[Condition]) -> str:
-    return "; ".join(f"{c.name} {_shown(c.found)} (required: {c.required})" for c in conditions)
-
-
-def _shown(found: float | str | None) -> str:
-    match found:
-        case None:
-            return "unknown"
-        case float():
-            return f"{found:.9g}"
-        case _:
-            return str(found)
+    return "; ".join(f"{c.name} {c.measured} (required: {c.required})" for c in conditions)
 
 
 def _milliseconds(at: datetime) -> int:

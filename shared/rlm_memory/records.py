@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from rlm_memory.display import Displayed, Table, facts, shortened, size
+from rlm_memory.display import Displayed, Table, facts, measured, shortened, size
 
 NodeType: TypeAlias = Literal["entity", "fact", "experience", "decision", "snippet"]
 Tier: TypeAlias = Literal["task", "session", "longterm", "archive"]
@@ -132,6 +132,21 @@ class Condition:
     required: str
     holds: bool
 
+    @property
+    def measured(self) -> str:
+        """What was measured, for people: in few digits, but never rounded to where the condition would hold or not."""
+        match self.found:
+            case None:
+                return "unknown"
+            case float():
+                try:
+                    threshold = float(self.required.rpartition(" ")[2])
+                except ValueError:
+                    return measured(self.found)
+                return measured(self.found, threshold)
+            case _:
+                return str(self.found)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionDecision(Displayed):
@@ -165,7 +180,7 @@ class PromotionDecision(Displayed):
         return Table(
             f"{self.node_id} {verb} {where}{why} ({self.rule}, {self.actor}{when})",
             ("condition", "found", "required", "holds"),
-            [(each.name, each.found, each.required, each.holds) for each in self.conditions],
+            [(each.name, each.measured, each.required, each.holds) for each in self.conditions],
         )
 
 

@@ -218,6 +218,31 @@ def test_the_last_access_known_to_the_node_counts_as_a_use():
     assert not decision.moved
 
 
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [
+        (timedelta(seconds=9, milliseconds=695), "days unused 0 (required: > 90)"),
+        (timedelta(hours=30), "days unused 1.25 (required: > 90)"),
+        (timedelta(days=81, hours=7), "days unused 81.29 (required: > 90)"),
+        (timedelta(days=1234, hours=7), "days unused 1234 (required: > 90)"),
+        (timedelta(days=90, milliseconds=1), "days unused 90.00000001 (required: > 90)"),
+        (timedelta(days=90), "days unused 90 (required: > 90)"),
+    ],
+)
+def test_a_reason_has_as_few_digits_as_tell_whether_its_condition_holds(ago: timedelta, told: str):
+    decision = decide_in_sweep(node("longterm"), Usage(), POLICY, now=day(0) + ago)
+    assert decision is not None
+    assert told in decision.reason
+    assert told.removeprefix("days unused ").partition(" ")[0] in str(decision)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_number_that_is_shown_lies_where_it_was_found(found: float, threshold: float):
+    shown = Condition("x", found, f">= {threshold}", found >= threshold).measured
+    assert (float(shown) >= threshold, float(shown) > threshold) == (found >= threshold, found > threshold)
+    assert shown.startswith("-") is False
+
+
 # --- explaining ---
 
 

@@ -80,10 +80,7 @@ def explain(ctx: typer.Context, id: _Id) -> None:
         print()
         output.print_rows(
             ["condition", "threshold", "found", "holds"],
-            [
-                [each.name, each.required, _found(each.found), output.yes_or_no(each.holds)]
-                for each in decision.conditions
-            ],
+            [[each.name, each.required, each.measured, output.yes_or_no(each.holds)] for each in decision.conditions],
         )
 
 
@@ -188,11 +185,6 @@ def _note_uses_not_counted(memory: Memory) -> None:
     """Tell where a command that writes may find more uses than one that only reads and cannot count them."""
     if memory.lifecycle.waiting:
         output.note("Uses that were reported lately, or by a process that died, may not be counted here; a sweep does.")
-
-
-def _found(value: float | str | None) -> str:
-    # as many digits as the reason has: a value may lie just below its threshold
-    return f"{value:.9g}" if isinstance(value, float) else "unknown" if value is None else str(value)
 
 
 def _tell(opts: Options, decision: PromotionDecision, message: str) -> None:
