@@ -1008,8 +1008,8 @@ class Memory:
     def decay(self, now: datetime | None = None) -> int:
         """Let the confidence of what is not used fade, `confidence * decay_per_day ** days`; return of how many.
 
-        Days count from when a node was last accessed, written, unpinned or faded. Pinned nodes do not fade. Many fade in
-        many transactions: what is killed goes on with the next call, and no node fades twice for the same days.
+        Days count from when a node was last accessed, written, unpinned or faded. Pinned nodes do not fade. Many fade
+        in many transactions: what is killed goes on with the next call, and no node fades twice for the same days.
         """
         return self.lifecycle.decay(now)
 
