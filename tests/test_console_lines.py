@@ -14,6 +14,7 @@ import pytest
 
 from embedding_server import EmbeddingServer
 from rlm_memory import Memory
+from rlm_memory.location import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,9 +68,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if sys.platform == "win32":
         pytest.skip("the lines are for a shell of Unix")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RLM_MEMORY_DB", "memory.db")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("Ada is allergic to nuts.\n", "utf-8")
+    monkeypatch.setenv(VARIABLE, "memory.db")
+    for name in ("notes", "docs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text("Ada is allergic to nuts.\n", "utf-8")
     with Memory.open("memory.db", embedder="wordllama") as memory:
         memory.add(["Eve likes tea."], ids=["ID"], metadatas=[{"source": "a diary.md"}])
     command = tmp_path / "bin" / "rlm-memory"
@@ -108,6 +110,10 @@ def test_what_a_line_for_the_checkout_names_is_there(line: str) -> None:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
         case ["bash", path] | [".venv/bin/jupyter", "lab", path]:
             assert (ROOT / path).exists()
+        case ["export", assignment]:
+            variable, _, store = assignment.partition("=")
+            assert variable == VARIABLE
+            assert f'Memory.open("{store}"' in blocks(ROOT / "README.md", "python")[0]
         case ["python3", "-m", "venv", ".venv"]:
             pass
         case [".venv/bin/pip", "install", "-e", what, *_]:
