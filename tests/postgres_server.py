@@ -67,6 +67,28 @@ def own_server() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
+def replica_of(server: Any, *settings: str) -> Iterator[str]:
+    """Give the URL of a new server that follows one of our own, and takes no writes."""
+    folder = Path(tempfile.mkdtemp(prefix="rlm-pg-"))
+    folder.chmod(0o711)
+    if server.system_user:
+        shutil.chown(folder, server.system_user)
+    data = folder / "data"
+
+    def run(program: str, *arguments: str) -> None:
+        command = [str(server.bin_path / program), "-D", str(data), *arguments]
+        done = subprocess.run(command, user=server.system_user, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    with watched(folder):
+        run("pg_basebackup", "-h", str(server.pgdata), "-U", "postgres", "-R", "-X", "stream", "-c", "fast")
+        options = " ".join(f"-c {each}" for each in settings)
+        # the folder of its data has a copy of the lock of the other one's socket
+        run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", f"-h '' -k {folder} {options}", "start")
+        yield f"postgresql://postgres:@/postgres?host={folder}"
+
+
+@contextlib.contextmanager
 def watched(folder: Path) -> Iterator[None]:
     """Let a process beside this one remove the folder at the end, and stop the server that then still runs in it."""
     if os.name != "posix":

@@ -24,6 +24,7 @@ from uuid import UUID
 import psycopg
 from psycopg import errors
 
+from rlm_memory.conflicts import CutReadError
 from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.location import parse_location
 from rlm_memory.engines.postgres.values import key_of, register_values, row_of, rows_of
@@ -193,6 +194,12 @@ class Database:
             try:
                 yield connection
                 connection.execute("COMMIT")
+            except psycopg.Error as error:
+                if not (connection.closed or _is_lost(error)):
+                    raise
+                raise CutReadError(
+                    f"{self.location}: the connection was lost in the middle of a read; call it again ({error})"
+                ) from error
             finally:
                 self._local.reader = None
 
@@ -242,7 +249,7 @@ class Database:
             for theirs, ours, meaning in _TRANSLATIONS:
                 if isinstance(error, theirs):
                     raise ours(f"{self.location}: {meaning.format(timeout=self.timeout)} ({error})") from error
-            if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None:
+            if _is_lost(error):
                 raise StoreUnavailableError(
                     f"{self.location}: the server cannot be reached, or the connection is lost; "
                     f"what was not acknowledged may not be kept ({error})"
@@ -262,7 +269,7 @@ class Database:
             raise InvalidInputError(f"{self.location}: {error}") from error
         try:
             register_values(connection.adapters)
-            settings = (f"{int(self.timeout * 1000)}ms", "on" if self.read_only else "off")
+            settings = (f"{int(self.timeout * 1000)}ms", "on" if self.read_only else None)
             encoding, *_ = row_of(connection, statements.PREPARE_CONNECTION, settings)
             if encoding != "UTF8":
                 raise StoreError(f"{self.location}: the database has the encoding {encoding}; expected UTF8.")
@@ -358,6 +365,11 @@ class Database:
         """Leave the parent's connections to it: what this process writes to them would be answered there."""
         _abandoned.append((self._idle, self._local, self._side))
         self._start()
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Return whether this is what the client says of a connection, and not what the server says."""
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
 
 
 class _Current(threading.local):

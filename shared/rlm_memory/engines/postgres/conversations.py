@@ -22,6 +22,7 @@ class PostgresMessages:
         self._database = database
         self._namespace = database.namespace
 
+    @repeated
     def keys(self) -> list[str]:
         with self._database.reading() as connection:
             return [key for (key,) in rows_of(connection, statements.SELECT_KEYS, (self._namespace,))]
@@ -33,11 +34,13 @@ class PostgresMessages:
             rows = rows_of(connection, statements.SELECT_MESSAGES, values)
         return [_message_of(row) for row in rows]
 
+    @repeated
     def get(self, key: str, id: int) -> Message | None:
         with self._database.reading() as connection:
             row = row_of(connection, statements.SELECT_MESSAGE, (self._namespace, id, key_of(key)))
         return None if row is None else _message_of(row)
 
+    @repeated
     def count(self, key: str, *, status: MessageStatus | None) -> int:
         with self._database.reading() as connection:
             values = (self._namespace, key_of(key), _asked(status))

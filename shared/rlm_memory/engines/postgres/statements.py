@@ -16,7 +16,8 @@ from typing import Final
 # longer to compile a statement than the statement takes.
 PREPARE_CONNECTION: Final = (
     "SELECT current_setting('server_encoding'), set_config('lock_timeout', %s, false), "
-    "set_config('default_transaction_read_only', %s, false), "
+    "set_config('default_transaction_read_only', "
+    "coalesce(%s, current_setting('default_transaction_read_only')), false), "
     "set_config('default_transaction_isolation', 'read committed', false), "
     "set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), "
     "set_config('hnsw.iterative_scan', 'strict_order', false)"

@@ -246,6 +246,7 @@ class PostgresThreads:
             created_at=moment(created_at),
         )
 
+    @repeated
     def outlines(self, thread_id: str) -> list[CheckpointOutline]:
         with self._database.reading() as connection:
             values = {"namespace": self._namespace, "thread": self._thread(connection, thread_id)}
@@ -262,10 +263,12 @@ class PostgresThreads:
             for sequence, graph, id, parent_id, metadata, channels in rows
         ]
 
+    @repeated
     def with_run(self, run_id: str) -> list[tuple[str, int]]:
         with self._database.reading() as connection:
             return rows_of(connection, statements.SELECT_BY_RUN, (self._namespace, key_of(run_id), self._kind))
 
+    @repeated
     def position(self, thread_id: str, graph: str, id: str | None) -> tuple[int, list[str]] | None:
         with self._database.reading() as connection:
             sequence = self._sequence(connection, thread_id, graph, id)
@@ -275,6 +278,7 @@ class PostgresThreads:
             rows = rows_of(connection, statements.SELECT_NODES_UNTIL, (self._namespace, last))
             return log_position, [node for (node,) in rows]
 
+    @repeated
     def ids(self) -> list[str]:
         with self._database.reading() as connection:
             return [id for (id,) in rows_of(connection, statements.LIST_THREADS, (self._namespace, self._kind))]
