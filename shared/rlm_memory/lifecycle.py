@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from rlm_memory.conflicts import repeated
-from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreBusyError, StoreClosedError, StoreError
+from rlm_memory.errors import InvalidInputError, StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.ports import Clock, Engine, Ledger, ToWeigh, Tracked, TrackedOutcome, Vector
 from rlm_memory.promotion import (
@@ -43,7 +43,7 @@ from rlm_memory.records import (
     TierCounts,
 )
 from rlm_memory.times import milliseconds, moment
-from rlm_memory.validation import checked_ids, checked_reason, checked_time
+from rlm_memory.validation import checked_ids, checked_reason, checked_time, no_node
 
 T = TypeVar("T")
 
@@ -81,8 +81,11 @@ _logger = logging.getLogger("rlm_memory")
 class Lifecycle:
     """Tiers, sessions and the promotion log of one namespace. Thread-safe."""
 
-    def __init__(self, engine: Engine, policy: PromotionPolicy, clock: Clock, *, read_only: bool) -> None:
+    def __init__(
+        self, engine: Engine, policy: PromotionPolicy, clock: Clock, *, namespace: str, read_only: bool
+    ) -> None:
         self._engine = engine
+        self._namespace = namespace
         self._ledger: Ledger = engine.ledger
         self._policy = policy
         self._clock = clock
@@ -507,9 +510,7 @@ class Lifecycle:
     def _one(self, id: str) -> Node:
         if found := self._engine.get(checked_ids([id])):
             return found[0]
-        raise NodeNotFoundError(
-            f"There is no node {id!r} in this namespace. List the ids: Memory.list, rlm-memory list."
-        )
+        raise no_node(id, namespace=self._namespace)
 
     # -- looking ------------------------------------------------------------------------------------------------
 

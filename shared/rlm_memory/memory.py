@@ -85,6 +85,7 @@ from rlm_memory.validation import (
     checked_path,
     checked_session_id,
     checked_tiers,
+    no_node,
 )
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Memory:
         self.namespace = namespace
         self.alpha = alpha
         self.conversations = Conversations(engine, clock)
-        self.lifecycle = Lifecycle(engine, policy, clock, read_only=settings["read_only"])
+        self.lifecycle = Lifecycle(engine, policy, clock, namespace=namespace, read_only=settings["read_only"])
 
     @classmethod
     def open(
@@ -645,9 +646,7 @@ class Memory:
     def _stored(self, id: str) -> Node:
         if found := self._engine.get(checked_ids([id])):
             return found[0]
-        raise NodeNotFoundError(
-            f"There is no node {id!r} in namespace {self.namespace!r}. List the ids: Memory.list, rlm-memory list."
-        )
+        raise no_node(id, namespace=self.namespace)
 
     def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
         """Delete nodes with their keywords, vectors and history, in any tier; return how many there were.

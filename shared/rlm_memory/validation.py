@@ -14,7 +14,7 @@ from numbers import Real
 from os import PathLike
 from typing import Any, Final, cast
 
-from rlm_memory.errors import InvalidInputError, InvalidNodeError
+from rlm_memory.errors import InvalidInputError, InvalidNodeError, NodeNotFoundError
 from rlm_memory.filters import is_storable
 from rlm_memory.records import NODE_TYPES, TIERS, Node, Tier
 
@@ -288,6 +288,14 @@ def checked_ids(ids: str | Iterable[str]) -> list[str]:
         if not isinstance(id, str):
             raise InvalidInputError(f"{id!r} is not an id; expected a str.")
     return [id for id in listed if id.isascii() or not _has_surrogate(id)]
+
+
+def no_node(*ids: str, namespace: str) -> NodeNotFoundError:
+    """Return the error of ids that are not in a namespace, in the one wording of all calls and commands."""
+    return NodeNotFoundError(
+        f"There is no node {', '.join(map(repr, ids))} in namespace {namespace!r}. "
+        "List the ids: Memory.list, rlm-memory list."
+    )
 
 
 def _has_surrogate(text: str) -> bool:

@@ -28,13 +28,13 @@ from rlm_memory.cli.new_store import EmbeddedAhead, named, new_file
 from rlm_memory.cli.passages import split_text
 from rlm_memory.copying import copy_store
 from rlm_memory.embedding import resolve_embedder
-from rlm_memory.errors import InvalidInputError, NodeNotFoundError, StoreVersionError
+from rlm_memory.errors import InvalidInputError, StoreVersionError
 from rlm_memory.interchange import expect_export
 from rlm_memory.location import VARIABLE
 from rlm_memory.memory import DEFAULT_EMBEDDER, EmbedderSpec, Memory
 from rlm_memory.promotion import PromotionPolicy
 from rlm_memory.records import NODE_TYPES, TIERS, Node, NodeType, Tier
-from rlm_memory.validation import checked_path
+from rlm_memory.validation import checked_path, no_node
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What typer raises for a command line that it cannot read; it has no public name there."""
@@ -341,10 +341,7 @@ def show(ctx: typer.Context, ids: Annotated[list[str], typer.Argument(metavar="I
         nodes = {node.id: node for node in memory.get(ids)}
     missing = [id for id in ids if id not in nodes]
     if missing:
-        raise NodeNotFoundError(
-            f"There is no node {', '.join(missing)} in the namespace {opts.namespace!r}. "
-            "List the ids with: rlm-memory list"
-        )
+        raise no_node(*missing, namespace=opts.namespace)
     for id in ids:
         if opts.json:
             output.print_json(output.node_document(nodes[id]))

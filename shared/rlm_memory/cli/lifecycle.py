@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from rlm_memory.cli import output
-from rlm_memory.errors import InvalidInputError, NodeNotFoundError
+from rlm_memory.errors import InvalidInputError
 from rlm_memory.records import PromotionDecision, Tier
+from rlm_memory.validation import no_node
 
 if TYPE_CHECKING:
     from rlm_memory.cli.commands import Options
@@ -40,10 +41,8 @@ def log(
     with opts.open(read_only=True) as memory:
         entries = deque(memory.promotion_log(id, since=start), maxlen=min(last, sys.maxsize))
         known = id is None or entries or memory.get(id) or any(True for _ in memory.promotion_log(id))
-    if not known:
-        raise NodeNotFoundError(
-            f"No node {id} in the namespace {opts.namespace!r}, and none in its log. List the ids with: rlm-memory list"
-        )
+    if id is not None and not known:
+        raise no_node(id, namespace=opts.namespace)
     if opts.json:
         for entry in entries:
             output.print_json(
