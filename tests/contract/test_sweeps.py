@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from rlm_memory import Memory, Node, PromotionDecision, PromotionPolicy, lifecycle
+from rlm_memory.engines import weighing
 from rlm_memory.errors import StoreError
 from support import SettableClock
 
@@ -108,6 +109,36 @@ def test_sweeps_by_two_policies_at_once_each_weigh_all(open_shared: OpenMemory) 
     assert sorted(moved(one)) == sure(ids)
     assert two.sweep() + one.sweep() + two.sweep() == []
     assert one.check()
+
+
+@pytest.mark.parametrize("most_missed", [500, 2])
+def test_sweeps_by_policies_that_take_turns_weigh_what_has_changed(
+    open_shared: OpenMemory, monkeypatch: pytest.MonkeyPatch, most_missed: int
+) -> None:
+    monkeypatch.setattr(weighing, "_MOST_MISSED", most_missed)
+    policies = PromotionPolicy(), PromotionPolicy(min_sessions=4, min_confidence=0.05)
+    one, two = (open_shared(embedder=None, sweep=False, policy=policy) for policy in policies)
+    ids = fill(one, 30)
+
+    def left() -> list[int]:
+        return [
+            len(one._engine.ledger.to_weigh(policy.min_sessions, policy.rules_across_sessions).numbers)
+            for policy in policies
+        ]
+
+    one.sweep()
+    two.sweep()
+    assert left() == [0, 0]
+    used = ids[1:3] + ids[4:6]  # not those that have gone to longterm
+    two.session("s4").record_access(used)
+    two.lifecycle.write_down()
+    assert left() == [4, 4]
+    assert one.sweep() == []
+    assert left()[0] == 0
+    assert left()[1] == 4  # four that changed, or all that have been in four sessions
+    assert [decision.node_id for decision in two.sweep()] == used
+    assert one.sweep() + two.sweep() == []
+    assert left() == [0, 0]
 
 
 def test_memories_in_longterm_are_archived_part_by_part(open_memory: OpenMemory, clock: SettableClock) -> None:

@@ -37,7 +37,7 @@ def test_a_sweep_that_is_killed_goes_on_and_decides_nothing_twice(tmp_path: Path
 
     def weighed() -> int:
         [(text,)] = connection.execute("SELECT weighed_by FROM namespaces").fetchall()
-        return int(json.loads(text)[2]) if text else 0
+        return int(json.loads(text)[0][2]) if text else 0
 
     places = [weighed()]
     for _ in range(4):

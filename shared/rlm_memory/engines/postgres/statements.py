@@ -458,7 +458,9 @@ SELECT_WEIGHED_BY: Final = "SELECT weighed_by FROM rlm_namespaces WHERE namespac
 SET_WEIGHED_BY: Final = "UPDATE rlm_namespaces SET weighed_by = %s WHERE namespace = %s"
 # For whoever adds what the rules weigh by another way than the use of a node.
 WEIGH_ALL: Final = "UPDATE rlm_namespaces SET weighed_by = NULL WHERE namespace = %s"
-FORGET_UNWEIGHED: Final = "DELETE FROM rlm_unweighed_nodes WHERE namespace = %s AND node = ANY (%s::bigint[])"
+FORGET_UNWEIGHED: Final = (
+    "DELETE FROM rlm_unweighed_nodes WHERE namespace = %s AND node = ANY (%s::bigint[]) RETURNING node"
+)
 SELECT_UNUSED: Final = (
     "SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND n.tier = 'longterm' AND NOT n.pinned "
     "AND n.tier_since < %s AND greatest(n.created_at, n.last_accessed) < %s ORDER BY n.node"

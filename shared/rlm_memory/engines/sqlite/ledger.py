@@ -67,12 +67,12 @@ class SQLiteLedger:
         return self._journal.waiting
 
     @contextlib.contextmanager
-    def settling(self, *, wait: bool) -> Iterator[dict[str, list[str]]]:
+    def settling(self, *, wait: bool, durable: bool = False) -> Iterator[dict[str, list[str]]]:
         if self._database.in_transaction:
             raise StoreBusyError(f"{self._database.location}: accesses are written down in a transaction of their own")
         with (
             contextlib.ExitStack() as afterwards,
-            self._database.transaction(durable=False, wait=wait) as connection,
+            self._database.transaction(durable=durable, wait=wait) as connection,
         ):
             # Only now: whoever waits for this lock does not wait for another process.
             afterwards.enter_context(self._writing_down)
@@ -304,7 +304,7 @@ class SQLiteLedger:
             asked = (number, least_sessions, weighed.up_to)
             listed = rows_of(connection, statements.SELECT_UNWEIGHED, node_range(number))
             proved = rows_of(connection, statements.SELECT_PROVED, asked)
-        return ToWeigh(sorted({node for (node,) in (*listed, *proved)}), weighed.era)
+        return ToWeigh(sorted({node for (node,) in (*listed, *proved)} | weighed.missed), weighed.era)
 
     def note_weighed(self, numbers: Sequence[int], rules: str, era: int | None) -> None:
         with self._database.transaction() as connection:
@@ -312,9 +312,9 @@ class SQLiteLedger:
             weighed = self._weighed(connection, number, rules)
             if weighed.era is None:
                 return  # the list is for other rules now
-            connection.execute(statements.FORGET_UNWEIGHED, (json.dumps(list(numbers)),))
-            if weighed.era == era:
-                self._note_weighed(connection, number, weighed.and_up_to(max(numbers)))
+            taken = rows_of(connection, statements.FORGET_UNWEIGHED, (json.dumps(list(numbers)),))
+            weighed = weighed.and_nodes(numbers, [node for (node,) in taken])
+            self._note_weighed(connection, number, weighed.and_up_to(max(numbers)) if weighed.era == era else weighed)
 
     @staticmethod
     def _weighed(connection: apsw.Connection, number: int, rules: str) -> Weighed:

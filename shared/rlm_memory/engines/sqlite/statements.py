@@ -318,7 +318,7 @@ SELECT_AMONG: Final = (
     f"WHERE n.tier = ?3 AND {_SESSIONS} ORDER BY wanted.key"
 )
 SELECT_UNWEIGHED: Final = "SELECT node FROM unweighed_nodes WHERE node BETWEEN ? AND ? ORDER BY node"
-FORGET_UNWEIGHED: Final = "DELETE FROM unweighed_nodes WHERE node IN (SELECT value FROM json_each(?))"
+FORGET_UNWEIGHED: Final = "DELETE FROM unweighed_nodes WHERE node IN (SELECT value FROM json_each(?)) RETURNING node"
 SELECT_UNUSED: Final = (
     "SELECT n.node FROM nodes n INDEXED BY nodes_to_archive "
     "WHERE n.namespace = ? AND n.tier = 'longterm' AND n.pinned = 0 "
