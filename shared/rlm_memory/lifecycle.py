@@ -152,14 +152,17 @@ class Lifecycle:
             StoreBusyError: Somebody else is writing: at once without `wait`, else after the time-out.
         """
         with self._ledger.settling(wait=wait) as used:
-            for session_id, ids in used.items():
-                tasks = self._ledger.used_in(session_id, "task", ids)
-                usages = self._ledger.usage([node.id for node in tasks], session_id=session_id)
-                for node in tasks:
-                    usage = usages[node.id]
-                    at = usage.sessions[0].last_used
-                    decision = decide_after_use(node, usage, self._policy, session_id=session_id, at=at)
-                    self._carry_out(decision, log_refusal=False)
+            self._move_used_again(used)
+
+    def _move_used_again(self, used: Mapping[str, Sequence[str]]) -> None:
+        for session_id, ids in used.items():
+            tasks = self._ledger.used_in(session_id, "task", ids)
+            usages = self._ledger.usage([node.id for node in tasks], session_id=session_id)
+            for node in tasks:
+                usage = usages[node.id]
+                at = usage.sessions[0].last_used
+                decision = decide_after_use(node, usage, self._policy, session_id=session_id, at=at)
+                self._carry_out(decision, log_refusal=False)
 
     def catch_up(self) -> None:
         """Write down what this handle has queued before something of it is read, if that needs no waiting."""
@@ -256,11 +259,11 @@ class Lifecycle:
         """
         if self._read_only:
             return []
-        self.settle()
+        if (ended := self._end_at_once(session_id)) is not None:
+            return ended
         at, session = self._now(), self._ledger.session(session_id)
+        assert session is not None  # it has used nodes
         ids = [node.id for node in self._ledger.used_in(session_id, "session")]
-        if session is None or len(ids) <= _WEIGHED_AT_ONCE:
-            return self._end(session_id, at)
         decisions: list[PromotionDecision] = []
         with _told_of(decisions):
             for some in _in_turns(self._end_by_parts(session, ids, at)):
@@ -268,9 +271,18 @@ class Lifecycle:
         return decisions
 
     @repeated
-    def _end(self, session_id: str, at: datetime) -> list[PromotionDecision]:
-        with self._engine.transaction():
-            decisions = self._decide_at_end(session_id, None, at)
+    def _end_at_once(self, session_id: str) -> list[PromotionDecision] | None:
+        """Write down what is queued and end the session, in one turn; None where it has used too many nodes for that.
+
+        In two, it waits twice for whoever else is writing.
+        """
+        with self._ledger.settling(wait=True, durable=True) as used:
+            self._move_used_again(used)
+            ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+            if len(ids) > _WEIGHED_AT_ONCE:
+                return None
+            at = self._now()
+            decisions = self._decide_at_end(session_id, ids, at)
             self._ledger.end_session(session_id, milliseconds(at))
         return decisions
 

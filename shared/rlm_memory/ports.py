@@ -346,11 +346,12 @@ class Ledger(Protocol):
         """Whether any handle, in any process or left by one that died, has queued accesses."""
         ...
 
-    def settling(self, *, wait: bool) -> AbstractContextManager[dict[str, list[str]]]:
+    def settling(self, *, wait: bool, durable: bool = False) -> AbstractContextManager[dict[str, list[str]]]:
         """Write down what any handle has queued, in a transaction around the block.
 
         Gives the ids of the nodes that were used, by session. Without `wait`, a lock that is held elsewhere is a
-        StoreBusyError at once. So it is within another transaction, which would have to commit first.
+        StoreBusyError at once. So it is within another transaction, which would have to commit first. With `durable`,
+        all of it is on disk when the block ends.
         """
         ...
 

@@ -240,6 +240,32 @@ def test_a_session_that_is_used_again_is_open_again_and_goes_on_with_its_turns(f
     assert filled.sessions()[0].ended_at is not None
 
 
+class StoppingClock(SettableClock):
+    """Fails while it is stopped."""
+
+    stopped = False
+
+    def __call__(self) -> datetime:
+        if self.stopped:
+            raise TimeoutError("the clock does not answer")
+        return super().__call__()
+
+
+def test_an_end_that_fails_leaves_what_was_reported_to_the_next_one(open_memory: Any):
+    clock = StoppingClock()
+    memory = open_memory(clock=clock)
+    memory.add("Ada likes green tea", ids=["ada"])
+    session = use(memory, "s", times=2)
+    clock.stopped = True
+    with pytest.raises(TimeoutError):
+        session.end()
+    clock.stopped = False
+    session.end()
+    assert len(memory.accesses("ada")) == 2
+    assert memory.get("ada")[0].access_count == 2
+    assert moves(memory) == [("ada", "task", "session", "task-to-session")]
+
+
 def test_ending_twice_and_ending_the_unknown_is_fine(filled: Memory):
     session = use(filled, "s1")
     assert session.end() == session.end() == []
