@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from typing import Any, Final
 _WIDTH: Final = 80
 _NARROWEST: Final = 24
 _GAP: Final = "  "
+_WITHOUT_COLUMN: Final = frozenset({"Mn", "Me", "Cf"})
 _CAPTION: Final = "text-align: left; white-space: nowrap"
 _CELL: Final = "text-align: left; vertical-align: top; padding: 0.15em 1em 0.15em 0"
 
@@ -37,14 +38,14 @@ class Table:
         )
 
     def to_text(self) -> str:
-        """Return it as lines of at most 80 letters, with aligned columns.
+        """Return it as lines of at most 80 columns of a terminal, with aligned cells.
 
         The last column is broken into lines where it is too wide. Columns that are left no room stand below their row,
         each with its name.
         """
         names = [_line(column) for column in self.columns]
         rows = [[_line(shown(cell)) for cell in row] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        widths = [max(map(columns_of, column)) for column in zip(names, *rows, strict=True)]
         beside = _fitting(widths)
         lines = [*_wrapped(_line(self.caption)), *_beside(names[:beside], widths)]
         for row in rows:
@@ -125,6 +126,18 @@ def measured(value: float, threshold: float | None = None) -> str:
     return "0" if text == "-0" else text
 
 
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal a line takes: letters of East Asia and most emoji two, accents none.
+
+    >>> columns_of("tea"), columns_of("\N{CJK UNIFIED IDEOGRAPH-8336}"), columns_of("e\N{COMBINING ACUTE ACCENT}")
+    (3, 2, 1)
+    """
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.category(letter) in _WITHOUT_COLUMN for letter in text)
+
+
 def size(count: int) -> str:
     """Return a number of bytes for people.
 
@@ -171,7 +184,9 @@ def _fitting(widths: Sequence[int]) -> int:
 def _beside(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     *aligned, last = cells
     start = _start(widths, len(aligned))
-    begin = "".join(cell.ljust(width) + _GAP for cell, width in zip(aligned, widths, strict=False))
+    begin = "".join(
+        cell + " " * (width - columns_of(cell)) + _GAP for cell, width in zip(aligned, widths, strict=False)
+    )
     first, *more = _wrapped(last, _WIDTH - start)
     return [(begin + first).rstrip(), *(" " * start + line for line in more)]
 
@@ -179,7 +194,7 @@ def _beside(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 def _below(names: Sequence[str], cells: Sequence[str], indent: int) -> list[str]:
     lines: list[str] = []
     for text in (f"{name}: {cell}" for name, cell in zip(names, cells, strict=True) if cell):
-        if lines and indent + len(lines[-1]) + len(_GAP) + len(text) <= _WIDTH:
+        if lines and indent + columns_of(lines[-1]) + len(_GAP) + columns_of(text) <= _WIDTH:
             lines[-1] += _GAP + text
         else:
             lines.append(text)
@@ -187,4 +202,24 @@ def _below(names: Sequence[str], cells: Sequence[str], indent: int) -> list[str]
 
 
 def _wrapped(text: str, width: int = _WIDTH) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    lines: list[str] = []
+    for word in text.split():
+        if lines and columns_of(lines[-1]) + 1 + columns_of(word) <= width:
+            lines[-1] += " " + word
+        else:
+            lines += _pieces(word, width)
+    return lines or [""]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """Return a word in pieces that fit: what is written without blanks is broken wherever the line ends."""
+    pieces = [""]
+    filled = 0
+    for letter in word:
+        columns = columns_of(letter)
+        if filled + columns > width:
+            pieces.append("")
+            filled = 0
+        pieces[-1] += letter
+        filled += columns
+    return pieces

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +102,29 @@ def test_columns_without_room_stand_below_their_row_with_their_names() -> None:
         "   reason: " + " ".join(["because"] * 8),
         "   because",
     ]
+
+
+def columns(line: str) -> int:
+    """How many columns of a terminal a line takes."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in line)
+
+
+def test_cells_in_letters_of_two_columns_are_aligned_and_broken_where_the_terminal_ends() -> None:
+    table = Table("2 hits", ("id", "kind", "text"), [("茶", "fact", "茶を飲む" * 20), ("tea", "事实", "🍵 " * 30)])
+    _, head, *lines = table.to_text().splitlines()
+    at = head.index("text")
+    first, second = (line for line in lines if not line.startswith(" "))
+    assert columns(first[: first.index("茶を")]) == columns(second[: second.index("🍵")]) == at
+    assert {len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")} == {at}
+    assert 78 < max(map(columns, lines)) <= 80
+    assert "".join("".join(line.split()) for line in lines).count("茶を飲む") == 20
+
+
+@given(st.text(st.characters(min_codepoint=0x3000, max_codepoint=0x9FFF, categories=("Lo",)), max_size=150))
+def test_a_text_without_blanks_in_letters_of_two_columns_fits_a_terminal(text: str) -> None:
+    lines = Table("t", ("id", "text"), [("1", text)]).to_text().splitlines()
+    assert max(map(columns, lines)) <= 80
+    assert "".join(line.strip() for line in lines[2:]).removeprefix("1").strip() == text
 
 
 @given(
