@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rlm_memory.promotion import SessionUsage, Usage
-from rlm_memory.records import Condition, ForgottenAccesses, LogEntry, Node, PromotionDecision, SessionRecord
+from rlm_memory.records import Access, Condition, ForgottenAccesses, LogEntry, Node, PromotionDecision, SessionRecord
 from rlm_memory.times import moment
 
 
@@ -103,6 +103,23 @@ def session_of(row: Any) -> SessionRecord:
         last_active=moment(last_active),
         ended_at=moment_or_none(ended_at),
         turn=turn,
+    )
+
+
+def access_of(row: Any) -> Access:
+    """Return the access of a row.
+
+    Its columns: the id of the node, that of the session, turn, at, confidence, run_id, writer.
+    """
+    node_id, session_id, turn, at, confidence, run_id, writer = row
+    return Access(
+        node_id=node_id,
+        session_id=session_id,
+        turn=turn,
+        at=moment(at),
+        confidence=confidence,
+        run_id=run_id,
+        writer=writer,
     )
 
 

@@ -15,7 +15,7 @@ from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of
 from rlm_memory.engines.reports import Report, line_of, report_of
-from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
+from rlm_memory.engines.rows import access_of, conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
 from rlm_memory.engines.weighing import Weighed, weighed_of
 from rlm_memory.errors import StoreBusyError, StoreClosedError, StoreError
 from rlm_memory.forks import renewed_in_child
@@ -171,18 +171,7 @@ class PostgresLedger:
     def accesses(self, id: str) -> list[Access]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.SELECT_ACCESSES, (self._namespace, key_of(id)))
-        return [
-            Access(
-                node_id=node,
-                session_id=session,
-                turn=turn,
-                at=moment(at),
-                confidence=confidence,
-                run_id=run_id,
-                writer=writer,
-            )
-            for node, session, turn, at, confidence, run_id, writer in rows
-        ]
+        return [access_of(row) for row in rows]
 
     @repeated
     def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from rlm_memory.engines.rows import conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
+from rlm_memory.engines.rows import access_of, conditions_of, entry_of, forgotten_of, node_of, session_of, usages_of
 from rlm_memory.engines.sqlite import statements
 from rlm_memory.engines.sqlite.connection import Database, row_of, rows_of
 from rlm_memory.engines.sqlite.index import node_range
@@ -151,18 +151,7 @@ class SQLiteLedger:
     def accesses(self, id: str) -> list[Access]:
         with self._database.reading() as connection:
             rows = rows_of(connection, statements.SELECT_ACCESSES, (self._number(connection), id))
-        return [
-            Access(
-                node_id=node,
-                session_id=session,
-                turn=turn,
-                at=moment(at),
-                confidence=confidence,
-                run_id=run_id,
-                writer=writer,
-            )
-            for node, session, turn, at, confidence, run_id, writer in rows
-        ]
+        return [access_of(row) for row in rows]
 
     def forgotten_accesses(self, id: str) -> list[ForgottenAccesses]:
         with self._database.reading() as connection:
