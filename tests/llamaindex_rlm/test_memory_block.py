@@ -511,3 +511,24 @@ async def test_read_only_memory_reminds_and_keeps_nothing(memory: Memory, store_
         with pytest.raises(StoreError):
             await block.aput([say("something")], session_id="s")
     assert used(memory, "tea") == []
+
+
+# -- tokens without the network -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counted", [{}, {"tokenizer_fn": str.split}], ids=["tiktoken", "own"])
+def test_tokens_are_counted_without_the_network(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: dict[str, Any]
+) -> None:
+    """LlamaIndex brings the file of tiktoken; a counter of one's own needs none, wherever tiktoken would look."""
+    monkeypatch.setattr("llama_index.core.global_tokenizer", None)
+    monkeypatch.setattr("tiktoken.registry.ENCODINGS", {})
+    if counted:
+        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
+    else:
+        monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    asked = ChatMemory.from_defaults(
+        session_id="s", memory_blocks=[RLMMemoryBlock(memory, **counted)], chat_store=RLMChatStore(memory), **counted
+    )
+    asked.put(say("Who drinks green tea?"))
+    assert TEXTS["tea"] in shown(asked.get())
