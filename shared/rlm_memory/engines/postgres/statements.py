@@ -2,8 +2,8 @@
 
 The first value is nearly always the namespace. Lists are bound as arrays; `unnest … WITH ORDINALITY` keeps their order.
 
-What reads or writes one namespace says so of each table, and of each with the value that is bound: so Citus knows that
-all is on one shard, where it takes any statement but one, an INSERT of values with a subquery in it.
+What reads or writes one namespace is to say so of each table, with the value that is bound: by a column of another table
+Citus does not always see that all is on one shard. There it takes all but an INSERT of values with a subquery in it.
 """
 
 from __future__ import annotations
