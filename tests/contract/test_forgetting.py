@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_memory import ForgottenAccesses, Memory, PromotionPolicy
+from rlm_memory import ForgottenAccesses, Memory, PromotionPolicy, lifecycle
 from support import SettableClock
 from use_history import IDS, KINDS, SESSIONS, Step, begin, decided, play
 
@@ -201,6 +201,24 @@ def test_opening_a_store_forgets_too(open_shared: Callable[..., Memory], clock: 
     again = open_shared()
     assert again.accesses("ada") == []
     assert sum(each.accesses for each in again.forgotten_accesses("ada")) == 6
+
+
+def test_opening_leaves_what_it_has_no_time_to_forget_to_a_sweep(
+    open_shared: Callable[..., Memory], clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "_FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(lifecycle, "_SWEEP_ON_OPEN", 0)
+    policy = PromotionPolicy(archive_after_days=math.inf)
+    memory = open_shared(sweep=False)
+    begin(memory)
+    climb(memory, clock)
+    memory.sweep()
+    clock.advance(days=500)
+    memory = open_shared(policy=policy)
+    assert len(memory.accesses("ada")) == 4
+    memory.sweep()
+    assert memory.accesses("ada") == []
+    assert sum(each.accesses for each in memory.forgotten_accesses("ada")) == 6
 
 
 def test_more_is_forgotten_than_fits_in_one_transaction(filled: Memory, clock: SettableClock) -> None:
