@@ -6,6 +6,7 @@ import importlib
 import re
 from dataclasses import fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -46,6 +47,28 @@ def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             lost.append(link)
     assert lost == []
+
+
+HOSTS = {"keepachangelog.com", "semver.org"}
+"""Whom the pages may name; who adds one has looked whether its page is there, which the tests cannot."""
+BESIDE = [ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", [README, *BESIDE, *PAGES], ids=lambda page: page.stem)
+def test_links_to_other_sites_are_of_known_hosts_over_https(page: Path) -> None:
+    found = page.read_text("utf-8")
+    addresses = re.findall(r"https?:[^\s)>\"'`|\]]*", found)
+    addresses += re.findall(r"\]\((\w+:[^)]*)\)", found)
+    for address in addresses:
+        parts = urlsplit(address)
+        assert (parts.scheme, parts.username, parts.port) == ("https", None, None), address
+        assert parts.hostname in HOSTS, address
+        assert re.fullmatch(r"https://[a-z0-9.-]+(/[\w.~/%+-]*)?(#[\w.-]+)?", address), address
+
+
+def test_every_known_host_is_named() -> None:
+    told = "".join(page.read_text("utf-8") for page in [README, *BESIDE, *PAGES])
+    assert [host for host in sorted(HOSTS) if f"https://{host}/" not in told] == []
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
