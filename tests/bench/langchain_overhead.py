@@ -12,17 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterable
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from side_by_side import awaited_in_turns, in_turns, show
 
 from langchain_rlm import RLMVectorStore
 from rlm_memory import AsyncMemory
@@ -61,50 +58,6 @@ def filled(path: Path, nodes: int) -> tuple[RLMVectorStore, list[str]]:
     return store, questions
 
 
-Figures = tuple[float, float, float]
-"""The medians of the core, of the adapter, and of what the adapter took more."""
-
-
-def figures(taken: list[tuple[float, float]]) -> Figures:
-    core, adapter = zip(*taken, strict=True)
-    more = [b - a for a, b in taken]
-    return statistics.median(core) * 1e6, statistics.median(adapter) * 1e6, statistics.median(more) * 1e6
-
-
-def in_turns(core: Callable[[str], Any], adapter: Callable[[str], Any], questions: Iterable[str]) -> Figures:
-    taken = []
-    for turn, question in enumerate(questions):
-        seconds = [0.0, 0.0]
-        for i in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
-            (core, adapter)[i](question)
-            seconds[i] = time.perf_counter() - start
-        taken.append((seconds[0], seconds[1]))
-    return figures(taken)
-
-
-async def awaited_in_turns(
-    core: Callable[[str], Awaitable[Any]], adapter: Callable[[str], Awaitable[Any]], questions: Iterable[str]
-) -> Figures:
-    taken = []
-    for turn, question in enumerate(questions):
-        seconds = [0.0, 0.0]
-        for i in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
-            await (core, adapter)[i](question)
-            seconds[i] = time.perf_counter() - start
-        taken.append((seconds[0], seconds[1]))
-    return figures(taken)
-
-
-def show(label: str, found: Figures) -> None:
-    core, adapter, more = found
-    print(
-        f"{label:8} core {core:6.0f} us   LangChain {adapter:6.0f} us   "
-        f"difference {more:4.0f} us   ratio {1 + more / core:.3f}"
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=500)
@@ -117,9 +70,9 @@ def main() -> int:
         with store.memory as memory:
             k, own, asked = options.k, AsyncMemory(memory), list(islice(cycle(questions), options.rounds))
             sync = in_turns(lambda q: memory.search(q, k=k), lambda q: store.similarity_search(q, k=k), asked)
-            show("sync", sync)
+            show("sync", "LangChain", sync)
             awaited = awaited_in_turns(lambda q: own.search(q, k=k), lambda q: store.asimilarity_search(q, k=k), asked)
-            show("awaited", asyncio.run(awaited))
+            show("awaited", "LangChain", asyncio.run(awaited))
     print(f"goal: a sync difference of at most {options.goal:.0f} us")
     return int(sync[2] > options.goal)
 

@@ -14,16 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
 from itertools import cycle, islice, pairwise
-from typing import Any
 
 import numpy as np
 from llama_index.core.schema import Document, NodeRelationship, TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from side_by_side import awaited_in_turns, in_turns, show
 
 from llamaindex_rlm import RLMVectorStore
 from rlm_memory import AsyncMemory, Memory
@@ -61,50 +59,6 @@ def made_up(number: int, *, linked: bool) -> list[TextNode]:
     return nodes
 
 
-Figures = tuple[float, float, float]
-"""The medians of the core, of the adapter, and of what the adapter took more."""
-
-
-def figures(taken: list[tuple[float, float]]) -> Figures:
-    core, adapter = zip(*taken, strict=True)
-    more = [b - a for a, b in taken]
-    return statistics.median(core) * 1e6, statistics.median(adapter) * 1e6, statistics.median(more) * 1e6
-
-
-def in_turns(core: Callable[[Any], Any], adapter: Callable[[Any], Any], questions: Iterable[Any]) -> Figures:
-    taken = []
-    for turn, question in enumerate(questions):
-        seconds = [0.0, 0.0]
-        for i in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
-            (core, adapter)[i](question)
-            seconds[i] = time.perf_counter() - start
-        taken.append((seconds[0], seconds[1]))
-    return figures(taken)
-
-
-async def awaited_in_turns(
-    core: Callable[[Any], Awaitable[Any]], adapter: Callable[[Any], Awaitable[Any]], questions: Iterable[Any]
-) -> Figures:
-    taken = []
-    for turn, question in enumerate(questions):
-        seconds = [0.0, 0.0]
-        for i in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
-            await (core, adapter)[i](question)
-            seconds[i] = time.perf_counter() - start
-        taken.append((seconds[0], seconds[1]))
-    return figures(taken)
-
-
-def show(label: str, found: Figures) -> None:
-    core, adapter, more = found
-    print(
-        f"{label:24} core {core:6.0f} us   LlamaIndex {adapter:6.0f} us   "
-        f"difference {more:4.0f} us   ratio {1 + more / core:.3f}"
-    )
-
-
 def add(store: RLMVectorStore, nodes: list[TextNode]) -> float:
     start = time.perf_counter()
     store.add(nodes)
@@ -125,15 +79,15 @@ def measured(memory: Memory, label: str, options: argparse.Namespace) -> list[fl
         )
 
     default = in_turns(lambda q: memory.search(embedding=q[1], k=k), lambda q: store.query(query(q, "default")), asked)
-    show(f"{label}, default", default)
+    show(f"{label}, default", "LlamaIndex", default)
     hybrid = in_turns(
         lambda q: memory.search(q[0], embedding=q[1], k=k), lambda q: store.query(query(q, "hybrid")), asked
     )
-    show(f"{label}, hybrid", hybrid)
+    show(f"{label}, hybrid", "LlamaIndex", hybrid)
     awaited = awaited_in_turns(
         lambda q: own.search(q[0], embedding=q[1], k=k), lambda q: store.aquery(query(q, "hybrid")), asked
     )
-    show(f"{label}, hybrid, awaited", asyncio.run(awaited))
+    show(f"{label}, hybrid, awaited", "LlamaIndex", asyncio.run(awaited))
     return [default[2], hybrid[2]]
 
 
