@@ -86,6 +86,16 @@ def test_a_session_that_is_killed_goes_on_with_its_variables() -> None:
     assert "turn 6 uses what is back: best = '2025'" in told
 
 
+def test_a_folder_that_cannot_hold_checkpoints_ends_the_demonstration_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("A file, and no folder.")
+    done = subprocess.run(
+        [sys.executable, "-m", "rlm_memory.checkpoints.demo", str(tmp_path / "taken")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert str(tmp_path / "taken") in done.stderr
+
+
 @pytest.mark.parametrize("part", ["rlm-memory", "langchain_rlm", "llamaindex_rlm", "rlm_memory.checkpoints"])
 def test_make_demo_tells_every_part(part: str) -> None:
     if not MAKEFILE.exists():

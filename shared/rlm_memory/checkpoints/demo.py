@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,13 @@ def main(folder: str) -> None:
         start_new_session=True,  # a Ctrl-C is for this process alone
     ) as process:
         assert process.stdout
-        lines = iter(process.stdout.readline, "\n")
         try:
-            before = dict(line.rstrip("\n").split("\t", 1) for line in lines if line)
+            told = list(takewhile(lambda line: line != "\n", process.stdout))
+            if len(told) < len(_SHOWN):
+                sys.exit(process.wait())  # it has said on stderr what is wrong with the folder
         finally:
             process.kill()
+    before = dict(line.rstrip("\n").split("\t", 1) for line in told)
     print(f"A session is killed and goes on: process {process.pid} ran {len(CELLS)} turns of Python,")
     print(f"and died in a call of a model, with exit code {process.returncode}.\n")
 
@@ -104,14 +107,15 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--work"]:
-        _work(*sys.argv[2:])
-    else:
-        try:
+    try:
+        if sys.argv[1:2] == ["--work"]:
+            _work(*sys.argv[2:])
+        else:
             with tempfile.TemporaryDirectory() as temporary:
                 main(sys.argv[1] if len(sys.argv) > 1 else str(Path(temporary)))
-        except KeyboardInterrupt:
-            print("rlm_memory.checkpoints.demo: interrupted", file=sys.stderr)
-            sys.exit(130)
-        except RLMError as error:
-            sys.exit(f"rlm_memory.checkpoints.demo: {error}")
+    except KeyboardInterrupt:
+        print("rlm_memory.checkpoints.demo: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except (RLMError, OSError) as error:
+        print(f"rlm_memory.checkpoints.demo: {error}", file=sys.stderr)
+        sys.exit(3)
