@@ -303,6 +303,40 @@ def test_many_fade_part_by_part_each_once(open_shared: OpenMemory, clock: Settab
     assert fading.decay() == 0
 
 
+@pytest.mark.parametrize("call", ["decay", "learn"])
+def test_fading_and_learning_that_are_interrupted_go_on_with_the_next_call(
+    open_shared: OpenMemory, clock: SettableClock, call: str
+) -> None:
+    memory, other = open_shared(embedder=None, sweep=False), open_shared(embedder=None, sweep=False)
+    ids = [f"{i:05}" for i in range(MANY)]
+    memory.add([Node(text=id, id=id, confidence=0.5) for id in ids])
+    memory.session("s1").record_access(ids)
+    memory.session("s1").outcome(True)
+    clock.advance(days=10)
+    raised: list[StoreError] = []
+
+    def interrupted() -> None:
+        try:
+            getattr(memory, call)()
+        except StoreError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=interrupted)
+    thread.start()
+    try:
+        while other.get(ids[0])[0].confidence == 0.5 and thread.is_alive():
+            pass
+        memory.close()
+    finally:
+        thread.join()
+    assert len(raised) == 1
+    changed = sum(node.confidence != 0.5 for node in other.get(ids))
+    assert 0 < changed < MANY
+    assert getattr(other, call)() == MANY - changed
+    expected = 0.6 if call == "learn" else 0.5 * 0.99**10
+    assert [node.confidence for node in other.get(ids)] == pytest.approx([expected] * MANY)
+
+
 def test_a_memory_that_is_used_while_others_fade_does_not_fade_after_it(
     open_shared: OpenMemory, clock: SettableClock
 ) -> None:
