@@ -306,10 +306,11 @@ def test_an_empty_file_becomes_a_store(store_path):
         assert memory.count() == 60
 
 
-def test_an_unknown_tokenizer_is_refused_and_leaves_room_for_another(store_path):
+def test_an_unknown_tokenizer_is_refused_and_leaves_no_file(store_path):
     for tokenizer in ("latin", "porter latin", "unicode61 nonsense 5", "'; DROP TABLE nodes; --", " "):
         with pytest.raises(InvalidInputError, match="tokenizer"):
             Memory.open(store_path, embedder=None, tokenizer=tokenizer)
+        assert not store_path.exists()
     with Memory.open(store_path, embedder=None, tokenizer="unicode61 remove_diacritics 0") as memory:
         memory.add(["tür", "tur"])
         assert [hit.keyword > 0 for hit in memory.search("tür", k=2)] == [True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -38,7 +39,7 @@ from rlm_memory.engines.sqlite.vectors import (
     read_vectors,
     unit,
 )
-from rlm_memory.engines.texts import BLANKS
+from rlm_memory.engines.texts import BLANKS, Tokenizer
 from rlm_memory.errors import EmbeddingMismatchError, NodeNotFoundError, StoreCorruptError
 from rlm_memory.forks import renewed_in_child
 from rlm_memory.keywords import segment
@@ -66,7 +67,10 @@ class SQLiteEngine:
 
         Raises:
             StoreError: The file cannot be opened, is from a newer release, or is not ours.
+            InvalidInputError: There is no such tokenizer.
         """
+        if not os.path.exists(location):
+            Tokenizer(tokenizer)  # what there is not is refused before a file is made that would have it
         self._database = Database(location, read_only=read_only)
         self.location = self._database.location
         self.ledger = SQLiteLedger(self._database, namespace)

@@ -12,7 +12,8 @@ import apsw
 
 from rlm_memory.engines.sqlite.connection import Database, row_of
 from rlm_memory.engines.sqlite.statements import PUT_META
-from rlm_memory.errors import InvalidInputError, StoreCorruptError, StoreError, StoreVersionError
+from rlm_memory.engines.texts import Tokenizer
+from rlm_memory.errors import StoreCorruptError, StoreError, StoreVersionError
 
 APPLICATION_ID: Final = 0x524C4D31  # "RLM1" in the file's header: this file is ours
 
@@ -44,6 +45,7 @@ def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) 
         StoreVersionError: The file is from a newer release.
         StoreCorruptError: The file is a database, but not one of ours.
         StoreError: The file is to be read alone, and there is nothing in it.
+        InvalidInputError: There is no such tokenizer.
     """
     steps = migrations()
     newest = steps[-1][0]
@@ -67,7 +69,7 @@ def migrate(database: Database, *, tokenizer: str, defaults: Mapping[str, str]) 
         if 0 < version < newest and not database.in_memory:
             database.keep_copy(f"{database.location}.schema-{version}.backup")
         if version == 0:
-            _check_tokenizer(connection, tokenizer)
+            Tokenizer(tokenizer)
             connection.pragma("application_id", APPLICATION_ID)
         for number, sql in steps:
             if number > version:
@@ -91,14 +93,3 @@ def _version(database: Database, connection: apsw.Connection, newest: int) -> in
             "Update it with: pip install -U rlm-memory"
         )
     return version
-
-
-def _check_tokenizer(connection: apsw.Connection, tokenizer: str) -> None:
-    name, *arguments = tokenizer.split() or [""]
-    try:
-        connection.fts5_tokenizer(name, [argument.strip("'\"") for argument in arguments])
-    except (apsw.Error, ValueError) as error:
-        raise InvalidInputError(
-            f"Unknown tokenizer {tokenizer!r}; expected one of SQLite's FTS5, such as 'porter unicode61', "
-            "'unicode61' or 'trigram'."
-        ) from error
