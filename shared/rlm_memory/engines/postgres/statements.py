@@ -2,8 +2,8 @@
 
 The first value is nearly always the namespace. Lists are bound as arrays; `unnest … WITH ORDINALITY` keeps their order.
 
-What reads or writes one namespace is to say so of each table, with the value that is bound: by a column of another table
-Citus does not always see that all is on one shard. There it takes all but an INSERT of values with a subquery in it.
+What reads or writes one namespace is to say so of each table, with the value that is bound: by a column of another
+table Citus does not always see that all is on one shard. There it takes all but an INSERT of values with a subquery.
 """
 
 from __future__ import annotations
@@ -372,11 +372,11 @@ SELECT_FORGOTTEN: Final = (
     "JOIN rlm_sessions s ON s.namespace = f.namespace AND s.session = f.session "
     "WHERE n.namespace = %s AND n.id_key = %s ORDER BY f.first_at, s.id"
 )
-SELECT_NODES_IN_SESSION: Final = (
-    f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
-    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s ORDER BY n.node"
+SELECT_IDS_IN_SESSION: Final = (
+    "SELECT n.id FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
+    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s ORDER BY n.node LIMIT %s"
 )
-SELECT_SOME_NODES_IN_SESSION: Final = (
+SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
     "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY n.node"
 )
