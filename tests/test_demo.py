@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,8 +20,11 @@ pytest.importorskip("langchain_core", reason="the demonstration goes through Lan
 pytest.importorskip("llama_index.core", reason="the demonstration goes through LlamaIndex")
 
 
-def run(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, check=False, timeout=120)
+def run(*arguments: str, encoding: str = "utf-8") -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, encoding=encoding, check=False, timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,6 +43,7 @@ def test_both_frameworks_answer_from_the_file_that_the_command_line_has_made(tmp
     assert 'the "finally" clause is also executed' in " ".join(llamaindex.split())
     assert max(map(len, (langchain + llamaindex).splitlines())) <= 90
     assert "'source': 'LangChain demo'}, tier longterm" in llamaindex
+    assert "task ? session" in run("langchain_rlm.demo", store, encoding="ascii")  # a terminal without arrows
     run("rlm_memory.cli", "--db", store, "check")  # exits with 1 if it finds a problem
 
 
@@ -84,6 +89,7 @@ def test_a_session_that_is_killed_goes_on_with_its_variables() -> None:
     assert "NOT restored: log (_io.TextIOWrapper)" in told
     assert "Pending: llm (safe to repeat)" in told
     assert "turn 6 uses what is back: best = '2025'" in told
+    assert "?  Seventy in all." in run("rlm_memory.checkpoints.demo", encoding="ascii")  # a terminal without arrows
 
 
 def test_a_folder_that_cannot_hold_checkpoints_ends_the_demonstration_with_one_line(tmp_path: Path) -> None:

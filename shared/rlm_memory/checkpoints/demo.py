@@ -6,6 +6,7 @@ killed by SIGKILL, which no process can catch. Then the session goes on here, fr
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,8 @@ def _text(value: Any) -> str:
 
 def main(folder: str) -> None:
     """Kill a session in another process, resume it in this one, and print its variables before and after."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an arrow is not in every encoding of a terminal
     key = "the key of this demonstration"
     command = [sys.executable, "-m", "rlm_memory.checkpoints.demo", "--work", folder, key]
     with subprocess.Popen(  # noqa: S603 - this program again

@@ -78,6 +78,8 @@ class Journal:
                         os.fsync(file.fileno())
                 if is_new:
                     sync_directory(self.path.parent)
+        except CheckpointWriteError:  # it names the folder of the journal, and is an OSError itself
+            raise
         except OSError as error:
             raise CheckpointWriteError(f"The journal {self.path} was not written: {error}.") from error
 

@@ -27,10 +27,14 @@ PIPE_CLOSED = 141
 
 def main() -> None:
     """Run the command with the arguments of this process, and leave the process with its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # a terminal that cannot show a letter shows a question mark; JSON is escaped instead, see print_json
-        sys.stdout.reconfigure(errors="replace")
+    print_in_any_encoding()
     sys.exit(run(sys.argv[1:]))
+
+
+def print_in_any_encoding() -> None:
+    """Let stdout show a question mark for a letter that its encoding lacks; JSON is escaped instead."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def run(arguments: Sequence[str]) -> int:

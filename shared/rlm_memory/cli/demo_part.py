@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from rlm_memory.cli import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE
+from rlm_memory.cli import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, print_in_any_encoding
 from rlm_memory.errors import InvalidInputError, RLMError
 from rlm_memory.memory import Memory
 
@@ -24,6 +24,7 @@ def run_part(
         value: A condition on it, in the dialect of filters.
         made_by: The command of that part, with `STORE` for the store.
     """
+    print_in_any_encoding()
     try:
         if len(arguments) != 1:
             raise InvalidInputError(f"Expected one store that an earlier part has made: {made_by}")
