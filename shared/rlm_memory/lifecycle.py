@@ -265,7 +265,7 @@ class Lifecycle:
             return ended
         at, session = self._now(), self._ledger.session(session_id)
         assert session is not None  # it has used nodes
-        ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+        ids = self._ledger.ids_used_in(session_id, "session")
         decisions: list[PromotionDecision] = []
         with _told_of(decisions):
             for some in _in_turns(self._end_by_parts(session, ids, at)):
@@ -280,7 +280,7 @@ class Lifecycle:
         """
         with self._ledger.settling(wait=True, durable=True) as used:
             self._move_used_again(used)
-            ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+            ids = self._ledger.ids_used_in(session_id, "session", limit=_WEIGHED_AT_ONCE + 1)
             if len(ids) > _WEIGHED_AT_ONCE:
                 return None
             at = self._now()
@@ -306,8 +306,8 @@ class Lifecycle:
                 self._ledger.end_session(session.id, milliseconds(at))
         return decisions
 
-    def _decide_at_end(self, session_id: str, ids: Sequence[str] | None, at: datetime) -> list[PromotionDecision]:
-        """Decide what of a session, or which of these nodes of it, goes to longterm."""
+    def _decide_at_end(self, session_id: str, ids: Sequence[str], at: datetime) -> list[PromotionDecision]:
+        """Decide which of these nodes of a session go to longterm."""
         nodes = self._ledger.used_in(session_id, "session", ids)
         usages = self._ledger.usage([node.id for node in nodes])
         decisions = []
@@ -442,7 +442,7 @@ class Lifecycle:
         part: list[tuple[str, list[str], bool]] = []
         size = 0
         for session_id in self._ledger.idle_sessions(before_ms):
-            ids = [node.id for node in self._ledger.used_in(session_id, "session")]
+            ids = self._ledger.ids_used_in(session_id, "session")
             for start in range(0, max(len(ids), 1), _WEIGHED_AT_ONCE):
                 some = ids[start : start + _WEIGHED_AT_ONCE]
                 part.append((session_id, some, start + _WEIGHED_AT_ONCE >= len(ids)))

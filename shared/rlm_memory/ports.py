@@ -398,8 +398,12 @@ class Ledger(Protocol):
         """Note that a session has ended."""
         ...
 
-    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str] | None = None) -> list[Node]:
-        """Return the nodes of a tier, among these if given, that a session has used."""
+    def ids_used_in(self, session_id: str, tier: Tier, *, limit: int | None = None) -> list[str]:
+        """Return the ids of the nodes of a tier, no more than the limit, that a session has used."""
+        ...
+
+    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str]) -> list[Node]:
+        """Return those of these nodes that are in a tier and that a session has used."""
         ...
 
     def judge(

@@ -56,6 +56,12 @@ def test_the_log_of_a_node_is_found_by_its_node(connection: apsw.Connection) -> 
     assert not any("SCAN" in step for step in plan(connection, statements.SELECT_LOG))
 
 
+def test_a_few_nodes_of_a_large_session_are_found_without_the_rest(connection: apsw.Connection) -> None:
+    steps = plan(connection, statements.SELECT_IDS_IN_SESSION)
+    assert "uses_by_session (session=?)" in steps[0], steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
 def test_a_sweep_walks_over_what_has_changed_or_become_due(connection: apsw.Connection) -> None:
     [since] = plan(connection, statements.SELECT_UNWEIGHED)
     assert since.startswith("SEARCH unweighed_nodes USING INTEGER PRIMARY KEY"), since

@@ -224,17 +224,21 @@ class PostgresLedger:
         with self._database.transaction() as connection:
             connection.execute(statements.END_SESSION, (at_ms, self._namespace, key_of(session_id)))
 
-    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str] | None = None) -> list[Node]:
+    def ids_used_in(self, session_id: str, tier: Tier, *, limit: int | None = None) -> list[str]:
         with self._database.reading() as connection:
             row = self._session_row(connection, session_id)
             if row is None:
                 return []
-            values = (self._namespace, row[0], tier)
-            if ids is None:
-                rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, values)
-            else:
-                keys = [key_of(id) for id in ids]
-                rows = rows_of(connection, statements.SELECT_SOME_NODES_IN_SESSION, (*values, keys))
+            asked = (self._namespace, row[0], tier, limit)
+            return [id for (id,) in rows_of(connection, statements.SELECT_IDS_IN_SESSION, asked)]
+
+    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str]) -> list[Node]:
+        with self._database.reading() as connection:
+            row = self._session_row(connection, session_id)
+            if row is None:
+                return []
+            asked = (self._namespace, row[0], tier, [key_of(id) for id in ids])
+            rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, asked)
         return [node_of(found, self._name) for found in rows]
 
     def judge(

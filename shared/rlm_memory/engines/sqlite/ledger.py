@@ -201,19 +201,21 @@ class SQLiteLedger:
         with self._database.transaction() as connection:
             connection.execute(statements.END_SESSION, (at_ms, self._number(connection), session_id))
 
-    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str] | None = None) -> list[Node]:
+    def ids_used_in(self, session_id: str, tier: Tier, *, limit: int | None = None) -> list[str]:
         with self._database.reading() as connection:
             row = self._session_row(connection, session_id)
             if row is None:
                 return []
-            if ids is None:
-                rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, (row[0], tier))
-            else:
-                rows = rows_of(
-                    connection,
-                    statements.SELECT_SOME_NODES_IN_SESSION,
-                    (json.dumps(list(ids)), self._number(connection), row[0], tier),
-                )
+            asked = (row[0], tier, -1 if limit is None else limit)
+            return [id for (id,) in rows_of(connection, statements.SELECT_IDS_IN_SESSION, asked)]
+
+    def used_in(self, session_id: str, tier: Tier, ids: Sequence[str]) -> list[Node]:
+        with self._database.reading() as connection:
+            row = self._session_row(connection, session_id)
+            if row is None:
+                return []
+            asked = (json.dumps(list(ids)), self._number(connection), row[0], tier)
+            rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, asked)
         return [node_of(found, self._namespace) for found in rows]
 
     def judge(

@@ -255,11 +255,11 @@ SELECT_FORGOTTEN: Final = (
     "JOIN forgotten_accesses f ON f.node = n.node JOIN sessions s ON s.session = f.session "
     "WHERE n.namespace = ? AND n.id = ? ORDER BY f.first_at, s.id"
 )
-SELECT_NODES_IN_SESSION: Final = (
-    f"SELECT {NODE_COLUMNS} FROM uses u JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
-    "ORDER BY n.node"
+SELECT_IDS_IN_SESSION: Final = (
+    "SELECT n.id FROM uses u CROSS JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
+    "ORDER BY u.node LIMIT ?"
 )
-SELECT_SOME_NODES_IN_SESSION: Final = (
+SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
     "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
 )
