@@ -167,7 +167,9 @@ _Where: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="JSON", help="""Only nodes that match, such as '{"source": {"$like": "%notes.md"}}'."""),
 ]
-_Tiers: TypeAlias = Annotated[list[str] | None, typer.Option("--tier", help="Only this tier; may be repeated.")]
+_Tiers: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--tier", help=f"Only this tier, one of {', '.join(TIERS)}; may be repeated.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -175,7 +177,11 @@ def options(
     ctx: typer.Context,
     db: Annotated[
         str | None,
-        typer.Option(metavar="PATH", envvar="RLM_MEMORY_DB", help="The store; by default one in your data folder."),
+        typer.Option(
+            metavar="STORE",
+            envvar="RLM_MEMORY_DB",
+            help="A file, or a postgresql:// URL; by default a file in your data folder.",
+        ),
     ] = None,
     namespace: Annotated[str, typer.Option(help="The tenant whose nodes are meant.")] = "default",
     embedder: Annotated[
@@ -274,7 +280,9 @@ def search(
     ] = None,
     where: _Where = None,
     tier: _Tiers = None,
-    type: Annotated[list[str] | None, typer.Option(help="Only this type; may be repeated.")] = None,
+    type: Annotated[
+        list[str] | None, typer.Option(help=f"Only this type, one of {', '.join(NODE_TYPES)}; may be repeated.")
+    ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Search the archive too.")] = False,
 ) -> None:
     """Find the nodes that answer a query best."""
@@ -513,7 +521,10 @@ def copy_command(
 @app.command()
 def reembed(
     ctx: typer.Context,
-    to: Annotated[str | None, typer.Option(metavar="EMBEDDER", help="Change all vectors, to those of this.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="EMBEDDER", help="Change all vectors, to those of this; named as for --embedder."),
+    ] = None,
     pending: Annotated[bool, typer.Option("--pending", help="Only embed what has no vector yet.")] = False,
 ) -> None:
     """Change the vectors of the whole store to those of another embedder, or fill in what is missing."""
