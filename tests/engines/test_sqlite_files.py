@@ -97,6 +97,21 @@ def test_files_are_for_their_owner_alone(tmp_path, monkeypatch):
     assert any(name.startswith("memory.db-accesses-") for name in met), met.keys()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="locks files in another way")
+def test_a_backup_that_is_interrupted_before_it_began_leaves_nothing(store_path, tmp_path, monkeypatch):
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    fill(store_path)
+    with Memory.open(store_path, embedder=WordEmbedder(16)) as memory:
+        monkeypatch.setattr("fcntl.flock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            memory.backup(tmp_path / "backup.db")
+        monkeypatch.undo()
+        assert list(tmp_path.glob("backup.db*")) == []
+        memory.backup(tmp_path / "backup.db")
+
+
 # -- reading leaves no trace ----------------------------------------------------------------------------------------
 
 

@@ -447,9 +447,9 @@ def _create_private(location: str) -> None:
 def _copy(connection: apsw.Connection, target: str) -> None:
     """Write the database to a file that gets its name when it is complete."""
     _clear_partial(target)
-    with _partial(target) as owned:
-        partial = str(owned.name)
-        try:
+    partial = f"{target}.{uuid.uuid4().hex}.partial"
+    try:  # from before there is a file on, as Ctrl-C may come at any moment
+        with _owned(partial, target) as owned:
             copy = apsw.Connection(partial)
             try:
                 with copy.backup("main", connection, "main") as backup:
@@ -460,24 +460,31 @@ def _copy(connection: apsw.Connection, target: str) -> None:
             if sys.platform == "win32":  # which renames no file that is open
                 owned.close()
             os.replace(partial, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partial)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
 
 
-def _partial(target: str) -> FileIO:
+def _owned(partial: str, target: str) -> FileIO:
     """Return a new file for a copy under way, which is this process's until it is closed."""
     while True:
         try:
-            file = FileIO(f"{target}.{uuid.uuid4().hex}.partial", "x+", opener=open_private)
+            file = FileIO(partial, "x+", opener=open_private)
+        except FileExistsError:  # whoever took it for a dead process's, see below, is about to delete it
+            continue
         except OSError as error:
             raise StoreError(
                 f"{target}: the file cannot be made ({error.strerror}); check that its folder exists and may be written"
             ) from error
         # Somebody may have found it in this instant, and taken it for a dead process's.
-        if locked(file) and is_there(file):
+        ours = False
+        try:
+            ours = locked(file) and is_there(file)
+        finally:
+            if not ours:
+                file.close()
+        if ours:
             return file
-        file.close()
 
 
 def _clear_partial(target: str) -> None:
