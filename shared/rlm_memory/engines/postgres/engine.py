@@ -78,6 +78,7 @@ class PostgresEngine:
         self._grown = False  # whether the namespace has several times as many nodes as the planner may know of
         self._outgrown = False  # whether the namespace has more vectors than should be without an index
         self._index_settled = False  # it is there, or cannot be built by this handle
+        self._index_seen = False
         try:
             defaults = {"tokenizer": tokenizer, "embedding_storage": embedding_storage, "metric": _METRIC}
             migrate(self._database, defaults=defaults)
@@ -165,7 +166,7 @@ class PostgresEngine:
             meta = _meta(connection)
             kept = _dimensions(meta)
             if kept is not None and kept != dimensions:
-                if row_of(connection, statements.HAS_VECTORS)[0]:
+                if rows_of(connection, statements.HAS_VECTORS):
                     raise EmbeddingMismatchError(f"{self.location} holds vectors of {kept} numbers, got {dimensions}.")
                 connection.execute("DROP TABLE rlm_node_vectors")
             if kept != dimensions:
@@ -372,7 +373,7 @@ class PostgresEngine:
             )
             if state is None or not state[0]:
                 return _NO_CANDIDATES
-            texts, length, kept, are_elsewhere, terms, counts, is_indexed = state
+            texts, length, kept, are_elsewhere, terms, counts = state
             eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
             form = vectors.VectorForm(0 if query is None else len(query), self._storage)
@@ -383,7 +384,7 @@ class PostgresEngine:
             scored = Scored(self._namespace, query, form.asked, by_words=words is not None and bool(words.terms))
             nearest: Callable[[], list[Row]] = list
             if query is not None:
-                by_index = is_indexed and texts > vectors.COMPARED
+                by_index = texts > vectors.COMPARED and self._is_indexed(connection)
                 nearest = vectors.nearest(connection, scored, query, form, eligible, n, by_index=by_index)
             said = [] if words is None else self._keywords.candidates(connection, scored, words, eligible, n)
             found = {row[0]: row for row in (*said, *nearest())}
@@ -393,6 +394,11 @@ class PostgresEngine:
                 bound = (self._namespace, list(found), *values, k - len(found))
                 found |= {row[0]: row for row in scored.rows(connection, newest, bound, known="node")}
             return self._scored(connection, list(found.values()), words if scored.by_words else None)
+
+    def _is_indexed(self, connection: Connection) -> bool:
+        """Return whether there is, or was, an index of the vectors. A search by one that is gone compares all."""
+        self._index_seen = self._index_seen or row_of(connection, statements.HAS_INDEX)[0]
+        return self._index_seen
 
     def _scored(self, connection: Connection, rows: Sequence[Row], words: Words | None) -> Candidates:
         if not rows:
@@ -432,7 +438,7 @@ class PostgresEngine:
             kept = _dimensions(_meta(connection))
             if kept is None:
                 return [None] * len(ids)
-            values = ([key_of(id) for id in ids], self._namespace)
+            values = ([key_of(id) for id in ids], self._namespace, self._namespace)
             stored = [row[0] for row in rows_of(connection, statements.SELECT_VECTORS_OF_IDS, values)]
             return [None if one is None else row for one, row in zip(stored, _matrix(stored, kept), strict=True)]
 
@@ -442,7 +448,7 @@ class PostgresEngine:
             kept = _dimensions(_meta(connection))
             if kept is None or not asked:
                 return {}
-            rows = rows_of(connection, statements.SELECT_TEXT_OWNERS, (self._namespace, list(asked)))
+            rows = rows_of(connection, statements.SELECT_TEXT_OWNERS, (self._namespace, self._namespace, list(asked)))
             # Two texts may share a hash.
             found = [(text, stored) for text, stored in rows if asked.get(text_hash(text)) == text]
             return dict(

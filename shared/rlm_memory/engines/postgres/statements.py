@@ -52,8 +52,7 @@ INSERT_NAMESPACE: Final = "INSERT INTO rlm_namespaces (namespace, name) VALUES (
 SELECT_STATE: Final = (
     "SELECT s.nodes, s.words, (SELECT m.value FROM rlm_meta m WHERE m.key = 'dimensions'), "
     "EXISTS (SELECT 1 FROM rlm_nodes n WHERE n.namespace = %(namespace)s AND n.tier = ANY (%(others)s::text[])), "
-    "t.terms, t.texts, EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass('rlm_node_vectors_nearest') "
-    "AND i.indisvalid) FROM rlm_namespaces s LEFT JOIN LATERAL ("
+    "t.terms, t.texts FROM rlm_namespaces s LEFT JOIN LATERAL ("
     "SELECT array_agg(t.term) AS terms, array_agg(t.texts) AS texts FROM rlm_terms t "
     "WHERE t.namespace = %(namespace)s AND t.term = ANY (%(terms)s::bigint[])) AS t ON true "
     "WHERE s.namespace = %(namespace)s"
@@ -201,7 +200,7 @@ SELECT_NEAREST_OF_SOME: Final = (
 ELIGIBLE_VECTOR: Final = " AND v.node IN (SELECT n.node FROM rlm_nodes n WHERE n.namespace = %s AND {where})"
 # Looked up for each vector that the index gives, in the order in which it gives them.
 ELIGIBLE_NEAREST: Final = (
-    " AND EXISTS (SELECT 1 FROM rlm_nodes n WHERE n.namespace = v.namespace AND n.node = v.node AND {where} OFFSET 0)"
+    " AND EXISTS (SELECT 1 FROM rlm_nodes n WHERE n.namespace = %s AND n.node = v.node AND {where} OFFSET 0)"
 )
 # Without sorting, the planner has nothing left but the index that gives rows in this order.
 SEARCH_BY_INDEX: Final = "SELECT set_config('hnsw.ef_search', %s, true), set_config('enable_sort', 'off', true)"
@@ -213,11 +212,11 @@ SELECT_VECTORS: Final = (
 SELECT_VECTORS_OF_IDS: Final = (
     "SELECT vector_send(v.embedding::vector) FROM unnest(%s::uuid[]) WITH ORDINALITY AS wanted (id_key, place) "
     "LEFT JOIN rlm_nodes n ON n.namespace = %s AND n.id_key = wanted.id_key "
-    "LEFT JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node ORDER BY wanted.place"
+    "LEFT JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = n.node ORDER BY wanted.place"
 )
 SELECT_TEXT_OWNERS: Final = (
     "SELECT DISTINCT ON (n.text_hash, n.text) n.text, vector_send(v.embedding::vector) FROM rlm_nodes n "
-    "JOIN rlm_node_vectors v ON v.namespace = n.namespace AND v.node = n.node "
+    "JOIN rlm_node_vectors v ON v.namespace = %s AND v.node = n.node "
     "WHERE n.namespace = %s AND n.text_hash = ANY (%s::bigint[]) ORDER BY n.text_hash, n.text, n.node DESC"
 )
 # The index is missing where none is, and where one is that could not be finished.
@@ -230,7 +229,7 @@ SELECT_MOST_NODES: Final = "SELECT coalesce(max(nodes), 0) FROM rlm_namespaces"
 # Whoever does not get it lets somebody else build the index.
 TRY_LOCK_INDEX: Final = "SELECT pg_try_advisory_lock(x'524c4d32'::int, hashtext(current_schema()))"
 UNLOCK_INDEX: Final = "SELECT pg_advisory_unlock(x'524c4d32'::int, hashtext(current_schema()))"
-HAS_VECTORS: Final = "SELECT EXISTS (SELECT 1 FROM rlm_node_vectors)"
+HAS_VECTORS: Final = "SELECT 1 FROM rlm_node_vectors LIMIT 1"
 
 _OUTDATED: Final = (
     "FROM rlm_nodes n LEFT JOIN rlm_new_vectors v "

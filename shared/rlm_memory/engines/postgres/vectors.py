@@ -189,7 +189,7 @@ def nearest(
     if not by_index or (eligible is not None and eligible.few):
         return compared_with_all
     within = "" if eligible is None else statements.ELIGIBLE_NEAREST.format(where=eligible.where)
-    values = (namespace, *(eligible.values if eligible is not None else ()), asked)
+    values = (namespace, *(() if eligible is None else (namespace, *eligible.values)), asked)
     by_signs = form.storage == "bit"
     columns = "v.embedding" if by_signs else statements.DISTANCE.format(asked=form.asked)
     found = statements.SELECT_NEAREST.format(columns=columns, eligible=within, distance=form.distance("v.embedding"))
