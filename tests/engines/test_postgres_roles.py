@@ -13,7 +13,7 @@ import pytest
 
 from rlm_memory import Memory
 from rlm_memory.copying import copy_store
-from rlm_memory.errors import StoreError
+from rlm_memory.errors import StoreError, StoreReadOnlyError
 from rlm_memory.records import Encoded, ThreadCheckpoint
 from support import SettableClock, WordEmbedder
 
@@ -152,6 +152,12 @@ def test_a_role_with_the_documented_rights_can_do_all_daily_work_and_no_more(url
         memory.add("an index is due", ids=["c"])
         assert not has_index(urls(OWNER)), "the table is another's"
         assert memory.search("index", k=1)[0].id == "c"
+        with pytest.raises(StoreReadOnlyError, match="let their owner"):
+            memory.compact()
+        never_asked = WordEmbedder(32, model="another")
+        with pytest.raises(StoreReadOnlyError, match="owns the tables"):
+            memory.reembed(never_asked)
+        assert not never_asked.asked
     for statement in (
         "UPDATE rlm_promotion_log SET reason = 'x'",
         "DELETE FROM rlm_promotion_log",

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
+import psycopg
 
 from rlm_memory.conflicts import repeated
 from rlm_memory.engines.changes import KEYS as CHANGE_KEYS
@@ -36,6 +37,7 @@ from rlm_memory.errors import (
     NodeNotFoundError,
     StoreConflictError,
     StoreError,
+    StoreReadOnlyError,
 )
 from rlm_memory.filters import Filter
 from rlm_memory.ports import Candidates, Identity, NewModel, Scope, Vector
@@ -460,6 +462,11 @@ class PostgresEngine:
     @repeated
     def begin_change(self, new: NewModel) -> None:
         with self._database.transaction() as connection:
+            if not row_of(connection, statements.OWNS_STORE)[0]:  # told before texts are embedded for it
+                raise StoreReadOnlyError(
+                    f"{self.location}: a change of the model makes the table of vectors anew; only the role that owns "
+                    "the tables may do that."
+                )
             connection.execute(statements.LOCK_SCHEMA)  # or another namespace may begin the same change just now
             if not is_under_way(_meta(connection), new):  # what another model has left behind is of no use
                 connection.execute(statements.DELETE_NEW_VECTORS)
@@ -539,10 +546,24 @@ class PostgresEngine:
             (most,) = row_of(connection, statements.SELECT_MOST_NODES)
         if most > vectors.INDEXED_FROM:
             self._build_index()
+        refused: list[str] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            if diagnostic.severity_nonlocalized == "WARNING":
+                refused.append(str(diagnostic.message_primary))
+
         with self._database.outside() as connection:
             tables = [name for name, _ in rows_of(connection, statements.SELECT_SIZES)]
-            for table in tables:
-                connection.execute(f"VACUUM (ANALYZE) {table}".encode())
+            connection.add_notice_handler(note)
+            try:
+                for table in tables:
+                    connection.execute(f"VACUUM (ANALYZE) {table}".encode())
+            finally:
+                connection.remove_notice_handler(note)
+        if refused:  # a server does not call it an error
+            raise StoreReadOnlyError(
+                f"{self.location}: tables were left as they are ({refused[0]}); let their owner do it."
+            )
 
     def close(self) -> None:
         self._database.close()

@@ -28,6 +28,7 @@ SELECT_TABLES: Final = (
     "AND c.relname IN ('rlm_meta', 'rlm_node_vectors')"
 )
 SELECT_SCHEMA: Final = "SELECT current_schema()"
+OWNS_STORE: Final = "SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('rlm_meta')"
 SELECT_EXTENSION: Final = "SELECT 1 FROM pg_extension WHERE extname = %s"
 # Two numbers of ours, and the schema: stores in two schemas may be brought up to date at the same time.
 LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(x'524c4d31'::int, hashtext(current_schema()))"
