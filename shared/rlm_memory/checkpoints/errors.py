@@ -46,6 +46,10 @@ class CheckpointBusyError(CheckpointError, TimeoutError):
     """Another process held the lock of the session for longer than the time-out."""
 
 
+class CheckpointConflictError(CheckpointError):
+    """Another process has gone on with the session meanwhile; nothing was written."""
+
+
 class UnsavableValueError(CheckpointError):
     """A value cannot be saved and the policy is "raise"; nothing was written."""
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import array
+import datetime
 import struct
 import types
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from rlm_memory.checkpoints.heap import ATOMS, BLOB_BYTES, Slot, is_text
 from rlm_memory.checkpoints.kinds.base import Kind, MutableKind, Parts, UnrestorableError, UnsavableError
@@ -86,11 +90,19 @@ def _write_set(value: set[Any] | frozenset[Any], writer: Writer) -> Parts:
     return [writer.slot(item) for item in sorted(value, key=_order)], None
 
 
+_ORDERED: Final = frozenset({bytes, complex, Decimal, UUID, datetime.date, datetime.datetime, datetime.timedelta})
+"""Types whose values are told apart by what Python shows of them."""
+
+
 def _order(member: Any, depth: int = 4) -> tuple[str, Any]:
     """Return what orders the members of a set by value; those of a type that is not known here keep their order."""
     kind = type(member)
-    if kind in ATOMS or kind in {bytes, complex}:
+    if kind is int:
+        return kind.__name__, hex(member)  # decimal digits are limited
+    if kind in ATOMS or kind in _ORDERED:
         return kind.__name__, repr(member)
+    if kind is Fraction:
+        return kind.__name__, (hex(member.numerator), hex(member.denominator))
     if kind in {tuple, frozenset} and depth:
         parts = [_order(part, depth - 1) for part in member]
         return kind.__name__, repr(sorted(parts) if kind is frozenset else parts)
