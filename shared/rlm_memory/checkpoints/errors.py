@@ -8,6 +8,7 @@ CheckpointError
 ├── CheckpointNotFoundError (LookupError)
 ├── CheckpointWriteError (OSError)    nothing was replaced; the checkpoint before is intact
 ├── CheckpointBusyError (TimeoutError)  another process holds the session
+├── CheckpointConflictError           another process has gone on with the session; nothing was written
 ├── UnsavableValueError               a value cannot be saved and the policy is "raise"
 ├── UnrestoredValueError (AttributeError)  a value that could not be restored was used
 └── OperationError (ValueError)       an operation that is not there, or is finished already
