@@ -127,6 +127,29 @@ def test_an_owner_who_is_no_superuser_can_do_everything(urls: Urls, partitions: 
         assert list(memory.check()) == []
 
 
+def test_stores_in_two_schemas_share_one_pgvector(urls: Urls, postgres_server: str) -> None:
+    with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as admin:
+        for statement in ("DROP EXTENSION vector", "CREATE SCHEMA one", "CREATE SCHEMA two", "CREATE SCHEMA three"):
+            admin.execute(statement)
+        there, password = admin.info, admin.info.password
+
+        def url(schema: str) -> str:
+            options = {"host": there.host, "port": there.port, "options": f"-c search_path={schema},public"}
+            named = quote(there.user) + (f":{quote(password)}" if password else "")
+            return f"postgresql://{named}@/{DATABASE}?{urlencode(options, quote_via=quote)}"
+
+        for schema in ("one", "two"):
+            with opened(url(schema)) as memory:
+                memory.add("green tea")
+        admin.execute("DROP SCHEMA one CASCADE")
+        with opened(url("two")) as memory:
+            assert memory.search("tea", k=1)
+        admin.execute("CREATE SCHEMA apart")
+        admin.execute("ALTER EXTENSION vector SET SCHEMA apart")
+        with pytest.raises(StoreError, match="pgvector is in the schema 'apart'"):
+            opened(url("three"))
+
+
 def test_an_owner_may_bring_many_vectors_and_builds_their_index(urls: Urls) -> None:
     """In the schema `public` too, which is the owner's of the database since PostgreSQL 15."""
     url = urls(OWNER, "public")

@@ -135,10 +135,18 @@ def finish_table(connection: Connection, table: str, partitions: int) -> None:
 
 
 def _create_extension(database: Database, connection: Connection) -> None:
-    if row_of(connection, statements.SELECT_EXTENSION, ("vector",)):
+    if present := row_of(connection, statements.SELECT_SCHEMA_OF_VECTOR):
+        schema, is_searched = present
+        if not is_searched:
+            raise StoreError(
+                f"{database.location}: pgvector is in the schema {schema!r}, which the search_path lacks; add it "
+                "behind the schema of the store, or let a superuser say: ALTER EXTENSION vector SET SCHEMA public"
+            )
         return
+    # Where others find it too: a database has it once, and in the schema of this store it would go with that.
+    where = " SCHEMA public" if row_of(connection, statements.IS_PUBLIC_SEARCHED)[0] else ""
     try:
-        connection.execute("CREATE EXTENSION vector")
+        connection.execute(f"CREATE EXTENSION vector{where}".encode())
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as error:
         raise StoreError(
             f"{database.location}: the database has no pgvector, and this role cannot create it ({error}). Install "

@@ -30,6 +30,11 @@ SELECT_TABLES: Final = (
 SELECT_SCHEMA: Final = "SELECT current_schema()"
 OWNS_STORE: Final = "SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('rlm_meta')"
 SELECT_EXTENSION: Final = "SELECT 1 FROM pg_extension WHERE extname = %s"
+SELECT_SCHEMA_OF_VECTOR: Final = (
+    "SELECT n.nspname, n.nspname = ANY (current_schemas(true)) FROM pg_extension e "
+    "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+)
+IS_PUBLIC_SEARCHED: Final = "SELECT 'public' = ANY (current_schemas(false))"
 # Two numbers of ours, and the schema: stores in two schemas may be brought up to date at the same time.
 LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(x'524c4d31'::int, hashtext(current_schema()))"
 
