@@ -12,7 +12,6 @@ import pytest
 
 from checkpoints.processes import command, environment
 from rlm_memory.checkpoints import (
-    CheckpointConflictError,
     CheckpointNotFoundError,
     CheckpointStore,
     Operation,
@@ -47,39 +46,6 @@ def test_a_checkpoint_is_taken_after_every_n_turns(every: int, saved: list[int],
     returned = [session.end_turn() for _ in range(12)]
     assert [info.turn for info in store.list("s")] == saved
     assert [each.turn for each in returned if each is not None] == saved
-
-
-def test_of_two_processes_with_one_session_the_second_to_save_is_told(store: CheckpointStore) -> None:
-    session = RLMSession("s", store=store)
-    run(session, "x = 1")
-    session.checkpoint()
-    elsewhere = RLMSession.restore("s", store=CheckpointStore(store.root, trust="key"))
-    run(elsewhere, "x = 2")
-    session.checkpoint()
-    with pytest.raises(CheckpointConflictError, match="checkpoint 2 is newer than 1"):
-        elsewhere.checkpoint()
-    with pytest.raises(CheckpointConflictError):
-        elsewhere.checkpoint()
-    assert [info.sequence for info in store.list("s")] == [1, 2]
-    kept = RLMSession("of its own", store=store, namespace=elsewhere.namespace)
-    kept.checkpoint()
-    assert RLMSession.restore("of its own", store=store).namespace["x"] == 2
-    again = RLMSession.restore("s", store=store)
-    run(again, "x += 10")
-    again.checkpoint()
-    assert RLMSession.restore("s", store=store).namespace["x"] == 11
-
-
-def test_a_session_may_begin_anew_and_go_on_from_an_older_checkpoint(store: CheckpointStore) -> None:
-    first = RLMSession("s", store=store)
-    first.checkpoint()
-    path = store.list("s")[0].path
-    first.checkpoint()
-    RLMSession("s", store=store).checkpoint()
-    RLMSession.restore(path, store=store).checkpoint()
-    assert [info.sequence for info in store.list("s")] == [1, 2, 3, 4]
-    with pytest.raises(CheckpointConflictError):
-        first.checkpoint()
 
 
 def test_functions_and_classes_of_the_repl_work_after_a_restore(store: CheckpointStore) -> None:

@@ -8,7 +8,6 @@ from rlm_memory.checkpoints.checkpoint import Diff, RLMCheckpoint
 from rlm_memory.checkpoints.container import Limits
 from rlm_memory.checkpoints.errors import (
     CheckpointBusyError,
-    CheckpointConflictError,
     CheckpointDamagedError,
     CheckpointLimitError,
     CheckpointNotFoundError,
@@ -33,7 +32,6 @@ from rlm_memory.checkpoints.values import dumps, loads
 __all__ = [
     "FORMAT_VERSION",
     "CheckpointBusyError",
-    "CheckpointConflictError",
     "CheckpointDamagedError",
     "CheckpointInfo",
     "CheckpointLimitError",

@@ -8,7 +8,6 @@ CheckpointError
 ├── CheckpointNotFoundError (LookupError)
 ├── CheckpointWriteError (OSError)    nothing was replaced; the checkpoint before is intact
 ├── CheckpointBusyError (TimeoutError)  another process holds the session
-├── CheckpointConflictError           another process has gone on with the session; nothing was written
 ├── UnsavableValueError               a value cannot be saved and the policy is "raise"
 ├── UnrestoredValueError (AttributeError)  a value that could not be restored was used
 └── OperationError (ValueError)       an operation that is not there, or is finished already
@@ -45,10 +44,6 @@ class CheckpointWriteError(CheckpointError, OSError):
 
 class CheckpointBusyError(CheckpointError, TimeoutError):
     """Another process held the lock of the session for longer than the time-out."""
-
-
-class CheckpointConflictError(CheckpointError):
-    """Another process has gone on with the session meanwhile; nothing was written."""
 
 
 class UnsavableValueError(CheckpointError):

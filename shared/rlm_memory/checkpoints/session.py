@@ -103,7 +103,6 @@ class RLMSession:
         self._parent: RLMSession | None = None
         self._turn_position = self._journal.position
         self._last_checkpoint: str | None = None
-        self._newest = store.newest(session_id)
         self._saved_turn: int | None = None
         self._restored_turn: int | None = None
         self._saving = threading.RLock()
@@ -140,7 +139,6 @@ class RLMSession:
 
         Raises:
             CheckpointWriteError: the disk refused; the checkpoints before are intact.
-            CheckpointConflictError: another process has saved the session since it was opened or saved here.
         """
         with self._saving:
             position = self._journal.position
@@ -165,8 +163,7 @@ class RLMSession:
                 },
                 sources=self.sources,
             )
-            path = self.store.put(checkpoint, after=self._newest)
-            self._newest = int(path.name.partition("-")[0])
+            self.store.put(checkpoint)
             self.issues = checkpoint.issues
             self._last_checkpoint, self._saved_turn = checkpoint.checkpoint_id, self.turn
             if self._keep is not None:
@@ -338,16 +335,13 @@ class RLMSession:
             CheckpointNotFoundError: there is no such checkpoint.
             CheckpointDamagedError: the file at the path is damaged.
         """
-        newest = None
         if isinstance(source, Path):
             checkpoint = store.load(source, namespace=namespace)
         else:
-            newest = store.newest(source)  # before it is read: what is saved meanwhile is newer
             checkpoint = store.latest(source, namespace=namespace)
         session = cls(
             checkpoint.session_id, store=store, namespace=checkpoint.repl_state, depth=checkpoint.depth, **options
         )
-        session._newest = session._newest if newest is None else newest
         session._take_over(checkpoint)
         return session
 

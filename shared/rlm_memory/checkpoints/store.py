@@ -31,7 +31,6 @@ from rlm_memory.checkpoints.checkpoint import RLMCheckpoint, Unsavable, read_fil
 from rlm_memory.checkpoints.container import Key, Limits, peek, repack, unpack
 from rlm_memory.checkpoints.errors import (
     CheckpointBusyError,
-    CheckpointConflictError,
     CheckpointDamagedError,
     CheckpointNotFoundError,
     CheckpointWriteError,
@@ -111,16 +110,15 @@ class CheckpointStore:
         self._limits = limits
         self._lock_timeout = lock_timeout
 
-    def put(self, checkpoint: RLMCheckpoint, *, after: int | None = None) -> Path:
+    def put(self, checkpoint: RLMCheckpoint) -> Path:
         """Write a checkpoint as the newest of its session and return the path of its file.
 
         When this returns, it survives a loss of power. Large values that an earlier checkpoint has are not written
-        again. With `after`, no checkpoint of the session may be newer than that sequence number.
+        again.
 
         Raises:
             CheckpointWriteError: the disk refused; the checkpoints before are intact.
             CheckpointBusyError: another process held the session for longer than the time-out.
-            CheckpointConflictError: there is one newer than `after`.
             UnsavableValueError: a value cannot be saved, and the store was told to raise.
         """
         blobs: dict[str, bytes] = {}
@@ -135,18 +133,11 @@ class CheckpointStore:
         for each in (folder / "ck", folder / "b"):
             make_directory(each)
         with self.locked(checkpoint.session_id):
-            newest = _newest_sequence(folder)
-            if after is not None and newest > after:
-                raise CheckpointConflictError(
-                    f"The session {checkpoint.session_id!r} was gone on with elsewhere: checkpoint {newest} is newer "
-                    f"than {after}, the newest one when it was opened or saved here. Nothing was written. Restore the "
-                    "session to go on from there; to keep this state too, give its namespace to one with another id."
-                )
             for each in (folder, folder / "ck", folder / "b"):
                 sweep_temporaries(each)
             for name, blob in blobs.items():
                 write_blob(folder / "b", name, blob)
-            path = folder / "ck" / f"{newest + 1:08d}-{checkpoint.checkpoint_id}{_SUFFIX}"
+            path = folder / "ck" / f"{self._next_sequence(folder):08d}-{checkpoint.checkpoint_id}{_SUFFIX}"
             write_atomically(path, content)
         return path
 
@@ -313,10 +304,6 @@ class CheckpointStore:
         write_atomically(target, repack(data, lambda name: read_blob(source.parent.parent / "b", name, self._limits)))
         return target
 
-    def newest(self, session_id: str) -> int:
-        """Return the sequence number of the newest checkpoint of a session, damaged ones included; 0 without any."""
-        return _newest_sequence(self._folder(session_id))
-
     def journal(self, session_id: str) -> Journal:
         """Return the journal of a session."""
         return Journal(self._folder(session_id) / "journal.jsonl", lambda: self.locked(session_id))
@@ -377,6 +364,11 @@ class CheckpointStore:
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointDamagedError(f"The manifest of {path} lacks what a checkpoint has: {error}") from error
 
+    def _next_sequence(self, folder: Path) -> int:
+        """Return one more than any checkpoint has or had, the damaged ones included."""
+        numbers = [int(path.name[:8]) for path in (folder / "ck").iterdir() if path.name[:8].isdecimal()]
+        return max(numbers, default=0) + 1
+
     def _set_aside(self, session_id: str, path: Path) -> None:
         try:
             with self.locked(session_id):
@@ -415,11 +407,6 @@ class CheckpointStore:
                     yield Finding(path, None)
         journal = Journal(folder / "journal.jsonl")
         yield from (Finding(journal.path, problem) for problem in journal.problems())
-
-
-def _newest_sequence(folder: Path) -> int:
-    names = [path.name[:8] for path in (folder / "ck").glob("*")]
-    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def _checkpoint_paths(folder: Path) -> builtins.list[Path]:
