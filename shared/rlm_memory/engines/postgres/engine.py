@@ -178,7 +178,7 @@ class PostgresEngine:
 
     def _create_vectors(self, connection: Connection, dimensions: int, meta: Mapping[str, str]) -> None:
         """Create the empty table for vectors of this length, and remember the length."""
-        self._index_settled = False
+        self._index_settled = self._index_seen = False
         form = vectors.VectorForm(dimensions, self._storage)
         vectors.create_table(connection, form, int(meta.get(PARTITIONS_KEY, 0)))
         connection.execute(statements.PUT_META, ("dimensions", str(dimensions)))
@@ -378,16 +378,14 @@ class PostgresEngine:
             texts, length, kept, are_elsewhere, terms, counts = state
             eligible = self._eligible(connection, scope) if scope.where is not None or are_elsewhere else None
             query = None if vector is None or kept is None else unit(vector)
-            form = vectors.VectorForm(0 if query is None else len(query), self._storage)
             words = None
-            if question is not None:
-                found_in = dict(zip(terms or (), counts or (), strict=True))
-                words = self._keywords.words(asked, found_in, texts=texts, length=length)
-            scored = Scored(self._namespace, query, form.asked, by_words=words is not None and bool(words.terms))
+            if terms:  # none of a question's may stand in any text
+                words = self._keywords.words(asked, dict(zip(terms, counts, strict=True)), texts=texts, length=length)
+            scored = Scored(self._namespace, query, self._storage, by_words=words is not None)
             nearest: Callable[[], list[Row]] = list
             if query is not None:
                 by_index = texts > vectors.COMPARED and self._is_indexed(connection)
-                nearest = vectors.nearest(connection, scored, query, form, eligible, n, by_index=by_index)
+                nearest = vectors.nearest(connection, scored, query, eligible, n, by_index=by_index)
             said = [] if words is None else self._keywords.candidates(connection, scored, words, eligible, n)
             found = {row[0]: row for row in (*said, *nearest())}
             if len(found) < k:
@@ -395,7 +393,7 @@ class PostgresEngine:
                 newest = statements.SELECT_NEWEST.format(where=where)
                 bound = (self._namespace, list(found), *values, k - len(found))
                 found |= {row[0]: row for row in scored.rows(connection, newest, bound, known="node")}
-            return self._scored(connection, list(found.values()), words if scored.by_words else None)
+            return self._scored(connection, list(found.values()), words)
 
     def _is_indexed(self, connection: Connection) -> bool:
         """Return whether there is, or was, an index of the vectors. A search by one that is gone compares all."""

@@ -15,7 +15,7 @@ from rlm_memory.engines.postgres.connection import Connection, Database
 from rlm_memory.engines.postgres.filters import encoded_rows
 from rlm_memory.engines.postgres.threads import thread_problems
 from rlm_memory.engines.postgres.values import key_of, row_of, rows_of, vectors_of
-from rlm_memory.engines.postgres.words import COUNT, term_counts
+from rlm_memory.engines.postgres.words import COUNT
 from rlm_memory.engines.rows import entry_of
 from rlm_memory.engines.texts import Tokenizer, text_hash
 from rlm_memory.promotion import chain_start, first_broken
@@ -106,11 +106,7 @@ def _node_problems(connection: Connection, database: Database, tokenizer: Tokeni
         for node, field, value in _belonging(connection, database, "rlm_node_fields", "field, value", numbers):
             fields[node].add((field, bytes(value)))
         words = {
-            node: (
-                size,
-                terms,
-                dict(term_counts([counted[: len(counted) // COUNT.itemsize * COUNT.itemsize]]).tolist()),
-            )
+            node: (size, terms, dict(np.frombuffer(counted, COUNT, len(counted) // COUNT.itemsize).tolist()))
             for node, size, terms, counted in _belonging(
                 connection, database, "rlm_node_terms", "length, terms, counted", numbers
             )

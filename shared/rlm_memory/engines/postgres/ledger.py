@@ -226,18 +226,12 @@ class PostgresLedger:
 
     def ids_used_in(self, session_id: str, tier: Tier, *, limit: int | None = None) -> list[str]:
         with self._database.reading() as connection:
-            row = self._session_row(connection, session_id)
-            if row is None:
-                return []
-            asked = (self._namespace, row[0], tier, limit)
+            asked = (self._namespace, self._namespace, key_of(session_id), tier, limit)
             return [id for (id,) in rows_of(connection, statements.SELECT_IDS_IN_SESSION, asked)]
 
     def used_in(self, session_id: str, tier: Tier, ids: Sequence[str]) -> list[Node]:
         with self._database.reading() as connection:
-            row = self._session_row(connection, session_id)
-            if row is None:
-                return []
-            asked = (self._namespace, row[0], tier, [key_of(id) for id in ids])
+            asked = (self._namespace, self._namespace, key_of(session_id), tier, [key_of(id) for id in ids])
             rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, asked)
         return [node_of(found, self._name) for found in rows]
 

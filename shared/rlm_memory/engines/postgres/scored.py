@@ -17,6 +17,7 @@ from rlm_memory.engines.postgres import statements
 from rlm_memory.engines.postgres.connection import Connection
 from rlm_memory.engines.postgres.values import VectorValue, begun
 from rlm_memory.ports import Vector
+from rlm_memory.records import VectorStorage
 
 Row: TypeAlias = "tuple[int, int, bytes, float | None]"
 """A node, how many words its text has, one `words.COUNT` after the other of the different ones, and its cosine."""
@@ -29,8 +30,8 @@ class Scored:
     namespace: UUID
     query: Vector | None
     """A unit vector; None reads no cosines."""
-    asked: str
-    """The vector that is bound, as one that those of the column can be compared with."""
+    storage: VectorStorage
+    """How the vectors are kept that it is compared with."""
     by_words: bool
     """Without, texts are read as if they had no words."""
 
@@ -55,7 +56,10 @@ class Scored:
         if known == "distance":
             cosine = "-f.distance"
         elif self.query is not None:
-            cosine, joined = statements.COSINE.format(asked=self.asked), joined + statements.JOINED_VECTORS
+            cosine, joined = (
+                statements.COSINE.format(asked=statements.ASKED[self.storage]),
+                joined + statements.JOINED_VECTORS,
+            )
             first.append(VectorValue(self.query))
             last.append(self.namespace)
         select = statements.SELECT_SCORED.format(terms=terms, cosine=cosine, found=found, joined=joined)

@@ -200,6 +200,8 @@ SELECT_NEAREST: Final = (
     "SELECT v.node, {columns} FROM rlm_node_vectors v WHERE v.namespace = %s{eligible} ORDER BY {distance} LIMIT %s"
 )
 DISTANCE: Final = "v.embedding <#> {asked} AS distance"
+# A vector that is bound, as one that those of the column can be compared with.
+ASKED: Final = {"float32": "%s::vector", "int8": "%s::vector::halfvec", "bit": "%s::vector::halfvec"}
 SELECT_NEAREST_OF_SOME: Final = (
     "SELECT v.node, v.embedding <#> {asked} AS distance FROM ({some}) AS v ORDER BY distance, v.node DESC LIMIT %s"
 )
@@ -377,14 +379,12 @@ SELECT_FORGOTTEN: Final = (
     "JOIN rlm_sessions s ON s.namespace = f.namespace AND s.session = f.session "
     "WHERE n.namespace = %s AND n.id_key = %s ORDER BY f.first_at, s.id"
 )
-SELECT_IDS_IN_SESSION: Final = (
-    "SELECT n.id FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
-    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s ORDER BY n.node LIMIT %s"
+_IN_SESSION: Final = (
+    "FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node WHERE u.namespace = %s "
+    "AND u.session = (SELECT s.session FROM rlm_sessions s WHERE s.namespace = %s AND s.id_key = %s) AND n.tier = %s"
 )
-SELECT_NODES_IN_SESSION: Final = (
-    f"SELECT {NODE_COLUMNS} FROM rlm_uses u JOIN rlm_nodes n ON n.namespace = u.namespace AND n.node = u.node "
-    "WHERE u.namespace = %s AND u.session = %s AND n.tier = %s AND n.id_key = ANY (%s::uuid[]) ORDER BY n.node"
-)
+SELECT_IDS_IN_SESSION: Final = f"SELECT n.id {_IN_SESSION} ORDER BY n.node LIMIT %s"
+SELECT_NODES_IN_SESSION: Final = f"SELECT {NODE_COLUMNS} {_IN_SESSION} AND n.id_key = ANY (%s::uuid[]) ORDER BY n.node"
 # Also what is forgotten: in a session, by its summary; in a run, by the outcome that it got before it could be.
 SELECT_TO_JUDGE: Final = (
     "SELECT n.node, n.id FROM (SELECT a.node FROM rlm_accesses a "

@@ -75,7 +75,7 @@ class VectorForm:
     @property
     def asked(self) -> str:
         """A vector that is bound, as one that the column's can be compared with."""
-        return "%s::vector" if self.is_whole else "%s::vector::halfvec"
+        return statements.ASKED[self.storage]
 
     @property
     def index(self) -> tuple[str, str] | None:
@@ -158,7 +158,6 @@ def nearest(
     connection: Connection,
     scored: Scored,
     query: Vector,
-    form: VectorForm,
     eligible: Eligible | None,
     n: int,
     *,
@@ -172,12 +171,11 @@ def nearest(
         connection: A reader's snapshot.
         scored: Where to look, and what to read of each.
         query: A unit vector.
-        form: How the vectors are kept.
         eligible: Which nodes may be found; None lets all be.
         n: How many.
         by_index: Search by the index, unless the eligible are few.
     """
-    asked, namespace = VectorValue(query), scored.namespace
+    asked, namespace, form = VectorValue(query), scored.namespace, VectorForm(len(query), scored.storage)
 
     def compared_with_all() -> list[Row]:
         within, values = "", ()

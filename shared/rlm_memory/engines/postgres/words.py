@@ -157,8 +157,6 @@ class KeywordLeg:
             eligible: Which nodes may be found; None lets all be.
             n: How many are wanted.
         """
-        if not words.terms:
-            return []
         rare = max(_RARE_ROWS, int(_RARE_SHARE * words.texts))
         count = int(np.count_nonzero(words.frequencies <= rare)) or 1
         found = self._found(connection, scored, words, count, eligible, n)

@@ -203,18 +203,13 @@ class SQLiteLedger:
 
     def ids_used_in(self, session_id: str, tier: Tier, *, limit: int | None = None) -> list[str]:
         with self._database.reading() as connection:
-            row = self._session_row(connection, session_id)
-            if row is None:
-                return []
-            asked = (row[0], tier, -1 if limit is None else limit)
+            asked = (self._number(connection), session_id, tier, -1 if limit is None else limit)
             return [id for (id,) in rows_of(connection, statements.SELECT_IDS_IN_SESSION, asked)]
 
     def used_in(self, session_id: str, tier: Tier, ids: Sequence[str]) -> list[Node]:
         with self._database.reading() as connection:
-            row = self._session_row(connection, session_id)
-            if row is None:
-                return []
-            asked = (json.dumps(list(ids)), self._number(connection), row[0], tier)
+            number = self._number(connection)
+            asked = (json.dumps(list(ids)), number, number, session_id, tier)
             rows = rows_of(connection, statements.SELECT_NODES_IN_SESSION, asked)
         return [node_of(found, self._namespace) for found in rows]
 

@@ -255,13 +255,14 @@ SELECT_FORGOTTEN: Final = (
     "JOIN forgotten_accesses f ON f.node = n.node JOIN sessions s ON s.session = f.session "
     "WHERE n.namespace = ? AND n.id = ? ORDER BY f.first_at, s.id"
 )
+_SESSION: Final = "(SELECT session FROM sessions WHERE namespace = ? AND id = ?)"
 SELECT_IDS_IN_SESSION: Final = (
-    "SELECT n.id FROM uses u CROSS JOIN nodes n ON n.node = u.node WHERE u.session = ? AND n.tier = ? "
+    f"SELECT n.id FROM uses u CROSS JOIN nodes n ON n.node = u.node WHERE u.session = {_SESSION} AND n.tier = ? "
     "ORDER BY u.node LIMIT ?"
 )
 SELECT_NODES_IN_SESSION: Final = (
     f"SELECT {NODE_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN nodes n ON n.namespace = ? AND n.id = wanted.value "
-    "JOIN uses u ON u.node = n.node AND u.session = ? WHERE n.tier = ? ORDER BY n.node"
+    f"JOIN uses u ON u.node = n.node AND u.session = {_SESSION} WHERE n.tier = ? ORDER BY n.node"
 )
 # Also what is forgotten: in a session, by its summary; in a run, by the outcome that it got before it could be.
 SELECT_TO_JUDGE: Final = (
