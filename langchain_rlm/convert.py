@@ -27,8 +27,9 @@ EmbeddingLike: TypeAlias = "Embeddings | Embedder | str | None"
 RESERVED: Final = ("_llamaindex", "_langgraph")
 """How metadata keys begin that are not the user's."""
 
-_COLUMNS: Final = ("type", "subtype", "tier", "confidence", "provenance")
-_ADDITION: Final = ("ids", "embeddings", "compute_embedding", "progress")
+_ADDITION: Final = (
+    "type", "subtype", "tier", "confidence", "provenance", "embeddings", "compute_embedding", "progress",
+)  # fmt: skip
 
 
 class Narrowing(TypedDict, total=False):
@@ -122,7 +123,13 @@ def documents_to_addition(documents: Iterable[Document], options: Mapping[str, A
     for document in listed:
         if not isinstance(document, Document):
             raise InvalidNodeError(f"Expected documents of LangChain, got {type(document).__name__}.")
-    return _addition(((document.page_content, document.id, document.metadata) for document in listed), options)
+    ids = options.get("ids")
+    return _addition(
+        [document.page_content for document in listed],
+        [document.id for document in listed] if ids is None else ids,
+        [document.metadata for document in listed],
+        options,
+    )
 
 
 def texts_to_addition(
@@ -134,25 +141,25 @@ def texts_to_addition(
         InvalidNodeError: There is not one metadata a text, or it has a reserved key.
     """
     listed = list(texts)
-    given = [None] * len(listed) if metadatas is None else list(metadatas)
-    if len(given) != len(listed):
+    given = None if metadatas is None else list(metadatas)
+    if given is not None and len(given) != len(listed):
         raise InvalidNodeError(f"metadatas: expected {len(listed)}, one for each text, got {len(given)}.")
-    return _addition(((text, None, own or {}) for text, own in zip(listed, given, strict=True)), options)
+    return _addition(listed, options.get("ids"), given, options)
 
 
-def _addition(parts: Iterable[tuple[str, str | None, Mapping[str, Any]]], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `Memory.add` for (text, id, metadata) of each document."""
-    columns = {name: options[name] for name in _COLUMNS if name in options}
-    records = []
-    for text, id, metadata in parts:
-        if isinstance(metadata, Mapping):  # the memory says what is wrong with others
-            for key in metadata:
-                if isinstance(key, str) and key.startswith(RESERVED):
-                    raise InvalidNodeError(f"A document has metadata under {key!r}; that name is reserved.")
-        records.append(Node(text=text, id=id or "", metadata=metadata, **columns))
-    return {"texts": records, "ids": options.get("ids")} | {
-        name: options[name] for name in _ADDITION if name in options
-    }
+def _addition(
+    texts: Sequence[str],
+    ids: Sequence[str | None] | None,
+    metadatas: Sequence[Mapping[str, Any] | None] | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments of `Memory.add` for the parts of documents."""
+    for metadata in metadatas or ():
+        for key in metadata if isinstance(metadata, Mapping) else ():  # the memory says what is wrong with others
+            if isinstance(key, str) and key.startswith(RESERVED):
+                raise InvalidNodeError(f"A document has metadata under {key!r}; that name is reserved.")
+    given = {name: options[name] for name in _ADDITION if name in options}
+    return {"texts": texts, "ids": ids, "metadatas": metadatas, **given}
 
 
 def to_deletion(ids: Sequence[str] | None, options: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -333,6 +333,7 @@ class Memory:
         ids: Sequence[str | None] | None = None,
         metadatas: Sequence[Mapping[str, Any] | None] | None = None,
         type: NodeType = "fact",
+        subtype: str | None = None,
         tier: Tier = "task",
         confidence: float = 0.5,
         provenance: str | None = None,
@@ -351,6 +352,7 @@ class Memory:
             ids: An id for each; None or "" in it asks for a new one (a uuid4).
             metadatas: A dict of JSON values for each, None for none.
             type: The type of the texts: "entity", "fact", "experience", "decision" or "snippet".
+            subtype: What kind of that they are, in your own words.
             tier: The tier of new nodes.
             confidence: How sure the texts are, from 0 to 1.
             provenance: Where the texts come from.
@@ -369,6 +371,7 @@ class Memory:
                 ids=ids,
                 metadatas=metadatas,
                 type=type,
+                subtype=subtype,
                 tier=tier,
                 confidence=confidence,
                 provenance=provenance,
@@ -385,6 +388,7 @@ class Memory:
         ids: Sequence[str | None] | None = None,
         metadatas: Sequence[Mapping[str, Any] | None] | None = None,
         type: NodeType = "fact",
+        subtype: str | None = None,
         tier: Tier = "task",
         confidence: float = 0.5,
         provenance: str | None = None,
@@ -394,7 +398,13 @@ class Memory:
     ) -> Steps[builtins.list[str]]:
         """Return the steps of `add`."""
         defaults = Node(
-            text="", type=type, tier=tier, confidence=confidence, provenance=provenance, namespace=self.namespace
+            text="",
+            type=type,
+            subtype=subtype,
+            tier=tier,
+            confidence=confidence,
+            provenance=provenance,
+            namespace=self.namespace,
         )
         nodes = checked_nodes(texts, ids=ids, metadatas=metadatas, defaults=defaults)
         return (yield from self._storing(nodes, embeddings, compute_embedding, progress))
@@ -419,18 +429,18 @@ class Memory:
             for i in missing:
                 vectors[i] = found[nodes[i].text]
         if last:
-            self._add([(nodes[i], vectors[i]) for i in last], model)
+            self._add([nodes[i] for i in last], [vectors[i] for i in last], model)
         return [node.id for node in nodes]
 
     @repeated
-    def _add(self, nodes: Sequence[tuple[Node, Vector | None]], model: str) -> None:
+    def _add(self, nodes: Sequence[Node], vectors: Sequence[Vector | None], model: str) -> None:
         with self._engine.transaction():
-            self._adopt([vector for _, vector in nodes if vector is not None], model)
-            self._put(nodes)
+            self._adopt([vector for vector in vectors if vector is not None], model)
+            self._put(nodes, vectors)
 
-    def _put(self, nodes: Sequence[tuple[Node, Vector | None]]) -> None:
-        new = self._engine.put([node for node, _ in nodes], [vector for _, vector in nodes], milliseconds(self.clock()))
-        self.lifecycle.note_new((node for node, _ in nodes), new)
+    def _put(self, nodes: Sequence[Node], vectors: Sequence[Vector | None]) -> None:
+        new = self._engine.put(nodes, vectors, milliseconds(self.clock()))
+        self.lifecycle.note_new(nodes, new)
 
     def _embedding(self, texts: Mapping[str, int], progress: Progress | None) -> Steps[dict[str, Vector]]:
         """Return the vector of each text, embedding those that the store does not have.
@@ -634,7 +644,7 @@ class Memory:
             node = self._changed(id, changes)  # as it is now: others may have written while the text was embedded
             vector = found.get(node.text)
             self._adopt([] if vector is None else [vector], model)
-            self._put([(node, vector)])
+            self._put([node], [vector])
             return self._stored(id)
 
     def _changed(self, id: str, changes: Mapping[str, Any]) -> Node:

@@ -170,6 +170,12 @@ def test_a_node_keeps_what_the_caller_says(memory, clock):
     )
 
 
+def test_texts_get_the_columns_that_are_given_beside_them(memory):
+    columns = {"type": "entity", "subtype": "person", "tier": "longterm", "confidence": 0.9, "provenance": "a.txt"}
+    nodes = memory.get(memory.add(["Ada wrote notes.", "Mary climbed."], **columns))
+    assert [{name: getattr(node, name) for name in columns} for node in nodes] == [columns, columns]
+
+
 def test_what_the_store_keeps_is_not_taken_from_a_caller(memory, clock):
     long_ago = datetime(1999, 1, 1, tzinfo=UTC)
     memory.add(

@@ -204,29 +204,34 @@ class SQLiteEngine:
             ]
             self._drop_vectors(connection, dropped)
             places = self._insert_vectors(
-                connection, [(n.id, v) for n, v in zip(nodes, vectors, strict=True) if v is not None]
+                connection,
+                [n.id for n, v in zip(nodes, vectors, strict=True) if v is not None],
+                [v for v in vectors if v is not None],
             )
-            inserts: list[tuple[Any, ...]] = []
-            updates: list[tuple[Any, ...]] = []
-            fields: list[tuple[Any, ...]] = []
-            next_node = last_node
-            for node, vector in zip(nodes, vectors, strict=True):
-                if known := stored.get(node.id):
-                    of_node, place, text, *_ = known
-                    place = places[node.id] if vector is not None else place if text == node.text else None
-                    updates.append((*_content(node), now_ms, place, of_node))
-                else:
-                    next_node = of_node = next_node + 1
-                    inserts.append((of_node, number, *_history(node, now_ms), *_content(node), places.get(node.id)))
-                fields.extend((key, value, of_node) for key, value in field_rows(node.metadata))
-            connection.executemany(statements.INSERT_NODE, inserts)
+            new = [node for node in nodes if node.id not in stored]
+            next_node = last_node + len(new)
+            numbers = dict(zip((node.id for node in new), range(last_node + 1, next_node + 1), strict=True))
+            connection.executemany(
+                statements.INSERT_NODE,
+                ((numbers[n.id], number, *_history(n, now_ms), *_content(n), places.get(n.id)) for n in new),
+            )
+            updates = [
+                (*_content(n), now_ms, places.get(n.id, place if text == n.text else None), of_node)
+                for n in nodes
+                if n.id in stored
+                for of_node, place, text, *_ in [stored[n.id]]
+            ]
+            numbers.update((id, row[0]) for id, row in stored.items())
             connection.executemany(statements.UPDATE_NODE, updates)
-            connection.executemany(statements.INSERT_FIELD, fields)
+            connection.executemany(
+                statements.INSERT_FIELD,
+                ((key, value, numbers[n.id]) for n in nodes for key, value in field_rows(n.metadata)),
+            )
             if updates:
                 connection.execute(statements.FORGET_CHANGES)
             words += _index(connection, [*rewritten, *range(last_node + 1, next_node + 1)])
-            connection.execute(statements.UPDATE_NAMESPACE, (next_node, len(inserts), words, len(rewritten), number))
-        return [node.id for node in nodes if node.id not in stored]
+            connection.execute(statements.UPDATE_NAMESPACE, (next_node, len(new), words, len(rewritten), number))
+        return [node.id for node in new]
 
     def _own_namespace(self, connection: apsw.Connection) -> tuple[int, int]:
         """Return the number of this namespace and of its last node, making the namespace if it is new."""
@@ -234,19 +239,20 @@ class SQLiteEngine:
         number, last_node = row or row_of(connection, statements.INSERT_NAMESPACE, (self._namespace,))
         return number, last_node
 
-    def _insert_vectors(self, connection: apsw.Connection, given: list[tuple[str, Vector]]) -> dict[str, int]:
-        """Store these (id, vector) and return the place of each by its id."""
-        if not given:
+    def _insert_vectors(
+        self, connection: apsw.Connection, ids: Sequence[str], vectors: Sequence[Vector]
+    ) -> dict[str, int]:
+        """Store the vectors of these nodes and return the place of each by its id."""
+        if not ids:
             return {}
         layout = read_layout(connection)
         assert layout is not None  # adopt comes first
-        places: dict[str, int] = {}
-        for start in range(0, len(given), _VECTORS_AT_ONCE):
-            some = given[start : start + _VECTORS_AT_ONCE]
-            vectors = unit(np.stack([vector for _, vector in some]))
-            keys = [vector_key(self._namespace, id) for id, _ in some]
-            places.update(zip((id for id, _ in some), insert_vectors(connection, layout, keys, vectors), strict=True))
-        return places
+        places: list[int] = []
+        for start in range(0, len(ids), _VECTORS_AT_ONCE):
+            keys = [vector_key(self._namespace, id) for id in ids[start : start + _VECTORS_AT_ONCE]]
+            some = unit(np.stack(vectors[start : start + _VECTORS_AT_ONCE]))
+            places += insert_vectors(connection, layout, keys, some)
+        return dict(zip(ids, places, strict=True))
 
     def _drop_vectors(self, connection: apsw.Connection, owners: Iterable[tuple[str, int | None]]) -> None:
         dropped = [(id, place) for id, place in owners if place is not None]
@@ -269,8 +275,8 @@ class SQLiteEngine:
             number, _ = self._own_namespace(connection)
             rows = connection.execute(statements.SELECT_STORED, (json.dumps(list(ids)), number))
             waiting = {id: node for id, node, place, text, *_ in rows if place is None and text == texts[ids.index(id)]}
-            given = [(id, vector) for id, vector in zip(ids, vectors, strict=True) if id in waiting]
-            places = self._insert_vectors(connection, given)
+            given = [i for i, id in enumerate(ids) if id in waiting]
+            places = self._insert_vectors(connection, [ids[i] for i in given], list(vectors[given]))
             connection.executemany(statements.UPDATE_PLACE, [(place, waiting[id]) for id, place in places.items()])
             connection.execute(statements.FORGET_CHANGES)
             return len(places)
