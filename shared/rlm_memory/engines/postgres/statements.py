@@ -19,6 +19,9 @@ PREPARE_CONNECTION: Final = (
     "set_config('default_transaction_read_only', "
     "coalesce(%s, current_setting('default_transaction_read_only')), false), "
     "set_config('default_transaction_isolation', 'read committed', false), "
+    # Whatever the environment, the role or the database says: what is sent is UTF-8, and the driver writes a backslash
+    # of bytes twice where strings are not by the standard.
+    "set_config('client_encoding', 'UTF8', false), set_config('standard_conforming_strings', 'on', false), "
     "set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), "
     "set_config('hnsw.iterative_scan', 'strict_order', false)"
 )
