@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +63,11 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
     (errors.DeadlockDetected, StoreConflictError, _UNDONE),
     (errors.SerializationFailure, StoreConflictError, _UNDONE),
     (errors.QueryCanceled, StoreBusyError, "a statement took longer than the server's statement_timeout lets it"),
-    (errors.TooManyConnections, StoreBusyError, "the server takes no more connections; lower pool_size"),
+    (
+        errors.TooManyConnections,
+        StoreBusyError,
+        "the server takes no more connections; lower pool_size, or raise its limit",
+    ),
     (errors.DiskFull, StoreFullError, "the server's disk is full; nothing of this call was written"),
     (errors.ReadOnlySqlTransaction, StoreReadOnlyError, "the server, or the store as it was opened, takes no writes"),
     (errors.InsufficientPrivilege, StoreReadOnlyError, "the role may not do that; see the grants in docs/server.md"),
@@ -82,6 +87,26 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
     (errors.InvalidAuthorizationSpecification, StoreError, "the server refuses the role"),
     (errors.InvalidCatalogName, StoreError, "there is no such database; create it first"),
 )
+
+# What a server says that refuses a connection: libpq passes on its text, in English unless the server is set to another
+# language, and not its code.
+_REFUSALS: Final[tuple[tuple[re.Pattern[str], type[psycopg.Error]], ...]] = (
+    (
+        re.compile("too many clients already|remaining connection slots are reserved|too many connections for "),
+        errors.TooManyConnections,
+    ),
+    (re.compile("the database system is (starting|shutting|in recovery|not )"), errors.CannotConnectNow),
+    (re.compile("password authentication failed|no password supplied"), errors.InvalidPassword),
+    (
+        re.compile(
+            'role ".*" (does not exist|is not permitted to log in)|authentication failed for user|no pg_hba.conf entry'
+        ),
+        errors.InvalidAuthorizationSpecification,
+    ),
+    (re.compile('database ".*" does not exist'), errors.InvalidCatalogName),
+)
+_PASSING: Final = (errors.TooManyConnections, errors.CannotConnectNow)
+_LASTING: Final = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification)
 
 
 class Database:
@@ -107,7 +132,7 @@ class Database:
         self._closed = False
         self._start()
         with self.translated():
-            self._idle.append(self._connect())
+            self._idle.append(self._first_connection())
         renewed_in_child(self)
 
     def _start(self) -> None:
@@ -260,6 +285,17 @@ class Database:
 
     # -- connections --------------------------------------------------------------------------------------------
 
+    def _first_connection(self) -> Connection:
+        """Connect; a server that is full or starting is waited for, one that is not there is told at once."""
+        pauses = _pauses(time.monotonic() + self.timeout)
+        while True:
+            try:
+                return self._connect()
+            except _PASSING:
+                if (pause := next(pauses, None)) is None:
+                    raise
+                time.sleep(pause)
+
     def _connect(self) -> Connection:
         try:
             connection: Connection = psycopg.connect(
@@ -267,6 +303,11 @@ class Database:
             )
         except psycopg.ProgrammingError as error:
             raise InvalidInputError(f"{self.location}: {error}") from error
+        except psycopg.OperationalError as error:
+            for pattern, meant in _REFUSALS:
+                if pattern.search(str(error)):
+                    raise meant(str(error)) from error
+            raise
         try:
             register_values(connection.adapters)
             settings = (f"{int(self.timeout * 1000)}ms", "on" if self.read_only else None)
@@ -291,7 +332,7 @@ class Database:
         """Return a connection that works, with what `begin` gave: one that a restart has cut is replaced."""
         deadline = time.monotonic() + self.timeout
         self._wait_for_place(deadline)
-        pause = _FIRST_PAUSE
+        pauses = _pauses(deadline)
         try:
             while True:
                 with self._free:
@@ -300,6 +341,8 @@ class Database:
                 try:
                     connection = connection or self._connect()
                     return connection, connection.execute(begin)
+                except _LASTING:
+                    raise
                 except errors.QueryCanceled:  # the connection is sound, the server slow
                     if connection is not None:
                         connection.close()
@@ -309,10 +352,9 @@ class Database:
                         connection.close()
                     if not fresh:
                         continue  # it had grown old; the next may be sound
-                    if time.monotonic() + pause > deadline:
+                    if (pause := next(pauses, None)) is None:
                         raise
                     time.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
         except BaseException:
             self._leave_place()
             raise
@@ -365,6 +407,14 @@ class Database:
         """Leave the parent's connections to it: what this process writes to them would be answered there."""
         _abandoned.append((self._idle, self._local, self._side))
         self._start()
+
+
+def _pauses(deadline: float) -> Iterator[float]:
+    """Yield how long to wait before each further try, as long as there is time for one."""
+    pause = _FIRST_PAUSE
+    while time.monotonic() + pause <= deadline:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _is_lost(error: psycopg.Error) -> bool:
