@@ -150,6 +150,24 @@ def test_stores_in_two_schemas_share_one_pgvector(urls: Urls, postgres_server: s
             opened(url("three"))
 
 
+def test_a_search_path_that_has_lost_pgvector_is_told(urls: Urls, postgres_server: str) -> None:
+    with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as admin:
+        admin.execute(f"CREATE SCHEMA agents AUTHORIZATION {OWNER}")
+        admin.execute(f"CREATE SCHEMA extensions AUTHORIZATION {OWNER}")
+        admin.execute("ALTER EXTENSION vector SET SCHEMA extensions")
+    both = urls(OWNER, options="-c search_path=agents,extensions")
+    with Memory.open(both, embedder=WordEmbedder(16)) as memory:
+        memory.add("green tea", ids=["a"])
+    with Memory.open(urls(OWNER, options="-c search_path=agents"), embedder=WordEmbedder(16)) as memory:
+        for call in (lambda: memory.add("black tea"), lambda: memory.search("tea")):
+            with pytest.raises(StoreError, match="add the schema of pgvector behind that of the store") as error:
+                call()
+            assert "planted" not in str(error.value)
+    with Memory.open(both, embedder=WordEmbedder(16)) as memory:
+        assert memory.count() == 1
+        assert memory.check()
+
+
 def test_an_owner_may_bring_many_vectors_and_builds_their_index(urls: Urls) -> None:
     """In the schema `public` too, which is the owner's of the database since PostgreSQL 15."""
     url = urls(OWNER, "public")

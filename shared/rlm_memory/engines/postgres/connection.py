@@ -74,6 +74,11 @@ _TRANSLATIONS: tuple[tuple[type[psycopg.Error], type[StoreError], str], ...] = (
     (errors.DataCorrupted, StoreCorruptError, _DAMAGED),
     (errors.IndexCorrupted, StoreCorruptError, _DAMAGED),
     (errors.UndefinedTable, StoreCorruptError, "a table of the store is missing"),
+    (
+        errors.UndefinedObject,
+        StoreError,
+        "something is not found by the search_path; add the schema of pgvector behind that of the store",
+    ),
     (errors.AdminShutdown, StoreUnavailableError, "the server was shut down; nothing of this call was written"),
     (errors.CrashShutdown, StoreUnavailableError, "the server has crashed; nothing of this call was written"),
     (errors.CannotConnectNow, StoreUnavailableError, "the server is starting or stopping; try again later"),
