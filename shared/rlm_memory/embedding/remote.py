@@ -136,11 +136,12 @@ class OpenAIEmbedder:
         work = self._plan(texts)
         if not work.batches:
             return work.result()
-        create = self._client().embeddings.create
+        client = self._client()
+        create = client.embeddings.create
 
         def ask(batch: _Batch) -> None:
             if not work.failures:
-                with work.attempt(batch):
+                with work.attempt(batch, client):
                     work.accept(batch, create(**work.request(batch)))
 
         if len(work.batches) == 1:
@@ -169,7 +170,7 @@ class OpenAIEmbedder:
         async def ask(batch: _Batch) -> None:
             async with free:
                 if not work.failures:
-                    with work.attempt(batch):
+                    with work.attempt(batch, client):
                         work.accept(batch, await create(**work.request(batch)))
 
         await asyncio.gather(*map(ask, work.batches))
@@ -300,12 +301,13 @@ class _Work:
         return request if self.asked_dimensions is None else {**request, "dimensions": self.asked_dimensions}
 
     @contextmanager
-    def attempt(self, batch: _Batch) -> Iterator[None]:
+    def attempt(self, batch: _Batch, client: OpenAI | AsyncOpenAI) -> Iterator[None]:
         from openai import OpenAIError
 
         try:
             yield
         except (OpenAIError, EmbeddingRequestError, ValueError) as error:  # ValueError: the body is not JSON
+            _hide_key(error, client.api_key)
             self.failures[batch.positions] = error
 
     def accept(self, batch: _Batch, response: object) -> None:
@@ -315,7 +317,6 @@ class _Work:
         if self.failures:
             failed = sorted(self.failures, key=lambda positions: positions.start)
             error = self.failures[failed[0]]
-            _hide_key(error)
             names = " and ".join(map(_named, failed))
             positions = [position for batch in failed for position in batch]
             raise EmbeddingRequestError(f"No vectors for {names}: {_explained(error)}", positions) from error
@@ -395,17 +396,19 @@ def _explained(error: Exception) -> str:
 _HIDDEN: Final = "[API key]"
 
 
-def _hide_key(error: BaseException) -> None:
+def _hide_key(error: BaseException, key: object) -> None:
     """Take the key out of what the server has said: some servers repeat it, and logs show errors with their causes."""
     from openai import APIStatusError
 
     if isinstance(error, APIStatusError):
+        # The client from version 3 on keeps no key in the request; one that asks for its keys has them there alone.
         headers = (error.request.headers.get(name, "") for name in ("Authorization", "api-key"))
-        for key in filter(None, (header.removeprefix("Bearer ") for header in headers)):
-            error.message = error.message.replace(key, _HIDDEN)
-            error.args = tuple(each.replace(key, _HIDDEN) if isinstance(each, str) else each for each in error.args)
+        keys = {key if isinstance(key, str) else "", *(header.removeprefix("Bearer ") for header in headers)}
+        for secret in keys - {"", "none"}:
+            error.message = error.message.replace(secret, _HIDDEN)
+            error.args = tuple(each.replace(secret, _HIDDEN) if isinstance(each, str) else each for each in error.args)
             if isinstance(error.body, dict) and isinstance(said := error.body.get("message"), str):
-                error.body["message"] = said.replace(key, _HIDDEN)
+                error.body["message"] = said.replace(secret, _HIDDEN)
 
 
 def _first_words(error: APIStatusError) -> str:
