@@ -79,10 +79,11 @@ class Hangup:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Answer 200 with this body."""
+    """Answer with this body."""
 
     body: str
     content_type: str = "application/json"
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +259,8 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
                 self.end_headers()
                 self.wfile.write(b'{"data": [')
                 self.close_connection = True
-            case Text(text, content_type):
-                self._send(200, text, content_type)
+            case Text(text, content_type, status):
+                self._send(status, text, content_type)
             case Refusal(status, message, headers):
                 self._send(status, json.dumps({"error": {"message": message, "type": "test"}}), headers=headers)
             case answer:

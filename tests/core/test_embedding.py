@@ -331,6 +331,36 @@ def test_key_that_the_server_repeats_is_in_no_traceback(server: EmbeddingServer,
     assert key not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"detail": "The key %s may not do this."}',
+        '{"error": "The key %s may not do this."}',
+        '["The key %s may not do this."]',
+        "The key %s may not do this.",
+        "x" * 285 + " The key %s may not do this.",  # of a long explanation the beginning is shown
+    ],
+)
+def test_key_is_shown_in_no_form_that_a_refusal_has(server: EmbeddingServer, make: Make, body: str) -> None:
+    key = "sk-secret"
+    server.fail_next(Text(body % key, status=400))
+    with pytest.raises(EmbeddingRequestError, match=r"HTTP 400: .*The key") as caught:
+        make(api_key=key, max_retries=0).embed(["one"])
+    assert "sk-" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_refusal_through_a_client_that_shows_no_key_is_told(server: EmbeddingServer) -> None:
+    class Front:
+        def __init__(self, client: OpenAI) -> None:
+            self.embeddings = client.embeddings
+
+    server.fail_next(Refusal(400, "not like this."))
+    with OpenAI(api_key="sk-secret", base_url=server.url, max_retries=0) as client:
+        embedder = OpenAIEmbedder(client=Front(client))  # type: ignore[arg-type]
+        with pytest.raises(EmbeddingRequestError, match=r"HTTP 400: not like this\.$"):
+            embedder.embed(["one"])
+
+
 def test_password_in_the_address_of_a_server_is_not_shown() -> None:
     embedder = OpenAIEmbedder(
         "text-embedding-3-small",

@@ -7,7 +7,7 @@ import base64
 import inspect
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +29,8 @@ DEFAULT_MODEL = "text-embedding-3-small"
 INPUTS_PER_REQUEST = 2048
 TOKENS_PER_REQUEST = 300_000
 TOKENS_PER_INPUT = 8192
+
+_NO_KEY: Final = "none"
 
 _OPENAI_DIMENSIONS = {
     "text-embedding-3-small": 1536,
@@ -269,7 +271,7 @@ class OpenAIEmbedder:
                 'embedder="wordllama" runs offline, embedder=None searches by keyword alone.'
             )
         return {
-            "api_key": key or "none",  # the client insists on one, servers without accounts do not read it
+            "api_key": key or _NO_KEY,  # the client insists on one, servers without accounts do not read it
             "base_url": self._base_url,
             "max_retries": self._max_retries,
             "timeout": self._timeout,
@@ -293,7 +295,8 @@ class _Work:
     asked_dimensions: int | None
     expected_dimensions: int | None
     answers: dict[range, Vector] = field(default_factory=dict)
-    failures: dict[range, Exception] = field(default_factory=dict)
+    failures: dict[range, tuple[Exception, str]] = field(default_factory=dict)
+    """What went wrong with a batch, and how that is told."""
 
     def request(self, batch: _Batch) -> dict[str, Any]:
         # base64 is a quarter of the bytes of decimal numbers, and spares the client turning them into a list of floats
@@ -307,8 +310,7 @@ class _Work:
         try:
             yield
         except (OpenAIError, EmbeddingRequestError, ValueError) as error:  # ValueError: the body is not JSON
-            _hide_key(error, client.api_key)
-            self.failures[batch.positions] = error
+            self.failures[batch.positions] = error, _explained(error, _hide_keys(error, client))
 
     def accept(self, batch: _Batch, response: object) -> None:
         self.answers[batch.positions] = vectors_in(response, batch.positions, self.expected_dimensions)
@@ -316,10 +318,10 @@ class _Work:
     def result(self) -> Vector:
         if self.failures:
             failed = sorted(self.failures, key=lambda positions: positions.start)
-            error = self.failures[failed[0]]
+            error, explanation = self.failures[failed[0]]
             names = " and ".join(map(_named, failed))
             positions = [position for batch in failed for position in batch]
-            raise EmbeddingRequestError(f"No vectors for {names}: {_explained(error)}", positions) from error
+            raise EmbeddingRequestError(f"No vectors for {names}: {explanation}", positions) from error
         answers = [self.answers[batch.positions] for batch in self.batches]
         if not answers:
             return np.empty((0, self.expected_dimensions or 0), np.float32)
@@ -371,7 +373,7 @@ def _named(positions: range) -> str:
     return f"item {positions[0]}" if len(positions) == 1 else f"items {positions[0]} to {positions[-1]}"
 
 
-def _explained(error: Exception) -> str:
+def _explained(error: Exception, keys: Iterable[str]) -> str:
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     match error:
@@ -386,35 +388,44 @@ def _explained(error: Exception) -> str:
         case APIStatusError(status_code=401):  # its text may repeat the key
             return "HTTP 401: the server does not accept the API key; check OPENAI_API_KEY, or api_key=."
         case APIStatusError(status_code=429):
-            return f"HTTP 429: {_first_words(error)}. Lower max_concurrency, or raise max_retries."
+            return f"HTTP 429: {_first_words(error, keys)}. Lower max_concurrency, or raise max_retries."
         case APIStatusError():
-            return f"HTTP {error.status_code}: {_first_words(error)}."
+            return f"HTTP {error.status_code}: {_first_words(error, keys)}."
         case _:
             return f"the answer cannot be read: {error}."
 
 
-_HIDDEN: Final = "[API key]"
+def _hide_keys(error: Exception, client: object) -> set[str]:
+    """Take the keys that were sent out of what the server has said, and return them.
 
-
-def _hide_key(error: BaseException, key: object) -> None:
-    """Take the key out of what the server has said: some servers repeat it, and logs show errors with their causes."""
+    Some servers repeat them, and logs show errors with their causes.
+    """
     from openai import APIStatusError
 
-    if isinstance(error, APIStatusError):
-        # The client from version 3 on keeps no key in the request; one that asks for its keys has them there alone.
-        headers = (error.request.headers.get(name, "") for name in ("Authorization", "api-key"))
-        keys = {key if isinstance(key, str) else "", *(header.removeprefix("Bearer ") for header in headers)}
-        for secret in keys - {"", "none"}:
-            error.message = error.message.replace(secret, _HIDDEN)
-            error.args = tuple(each.replace(secret, _HIDDEN) if isinstance(each, str) else each for each in error.args)
-            if isinstance(error.body, dict) and isinstance(said := error.body.get("message"), str):
-                error.body["message"] = said.replace(secret, _HIDDEN)
+    if not isinstance(error, APIStatusError):
+        return set()
+    # From version 3 on the client takes its key out of the request that an error carries. Before, the request alone
+    # has a token of Azure's.
+    headers = (error.request.headers.get(name, "") for name in ("Authorization", "api-key"))
+    sent = {getattr(client, "api_key", None), *(header.removeprefix("Bearer ") for header in headers)}
+    keys = {key for key in sent if isinstance(key, str)} - {"", _NO_KEY}
+    error.message = _without(keys, error.message)
+    error.args = tuple(_without(keys, each) if isinstance(each, str) else each for each in error.args)
+    if isinstance(error.body, dict) and isinstance(said := error.body.get("message"), str):
+        error.body["message"] = _without(keys, said)
+    return keys
 
 
-def _first_words(error: APIStatusError) -> str:
+def _without(keys: Iterable[str], text: str) -> str:
+    for key in keys:
+        text = text.replace(key, "[API key]")
+    return text
+
+
+def _first_words(error: APIStatusError, keys: Iterable[str]) -> str:
     said = error.body.get("message") if isinstance(error.body, dict) else None
     words = " ".join(str(said or error.response.text or "no explanation").split())
-    return words[:300].rstrip(".")
+    return _without(keys, words)[:300].rstrip(".")
 
 
 def _expect_whole(name: str, value: int | None, *, least: int, most: int | None = None) -> None:
