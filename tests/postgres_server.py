@@ -11,15 +11,16 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
 VARIABLE = "RLM_TEST_POSTGRES_URL"
 SCHEMA = "rlm_test"
+PASSWORD = "planted"
 
 # Waits for the end of its input, which is when the tests are over, however they end; then stops what still runs.
 _WATCH = """
@@ -119,6 +120,47 @@ def url_in_schema(url: str, schema: str = SCHEMA) -> str:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     sign = "&" if "?" in url else "?"
     return f"{url}{sign}options={quote(f'-c search_path={schema},public')}"
+
+
+@contextlib.contextmanager
+def database_of_roles(server: str, name: str, roles: Mapping[str, str]) -> Iterator[Callable[..., str]]:
+    """Make a database with the extension, which the first of these roles owns; skip the test where that is not allowed.
+
+    Args:
+        server: The URL of a superuser.
+        name: What the database is called; it and the roles are dropped at the end, and before if they are left over.
+        roles: New roles, each with what it may do besides to log in.
+
+    Yields:
+        What gives the URL of a database for a role, the owner's unless another is named, with options of libpq.
+    """
+    import psycopg
+
+    owner = next(iter(roles))
+
+    def drop(admin: Any) -> None:
+        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        for role in roles:
+            admin.execute(f"DROP ROLE IF EXISTS {role}")
+
+    with psycopg.connect(server, autocommit=True) as admin:
+        found = admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+        if not (found and found[0]):
+            pytest.skip("making roles needs a superuser")
+        drop(admin)
+        for role, rights in roles.items():
+            admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}' {rights}")
+        admin.execute(f"CREATE DATABASE {name} OWNER {owner}")
+        with psycopg.connect(server, autocommit=True, dbname=name) as inside:
+            inside.execute("CREATE EXTENSION vector SCHEMA public")
+        there = admin.info
+
+        def url(role: str = owner, database: str = name, **options: object) -> str:
+            options = {"host": there.host, "port": there.port, **options}
+            return f"postgresql://{role}:{PASSWORD}@/{database}?{urlencode(options, quote_via=quote)}"
+
+        yield url
+        drop(admin)
 
 
 def emptied(url: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
-from urllib.parse import quote, urlencode
+from typing import Final
 
 import pytest
 
+from postgres_server import database_of_roles
 from rlm_memory import Memory
 from rlm_memory.errors import StoreBusyError, StoreError, StoreUnavailableError
 
@@ -24,27 +24,8 @@ Urls = Callable[..., str]
 @pytest.fixture
 def urls(postgres_server: str) -> Iterator[Urls]:
     """Gives URLs of a store by role and database; the role may have two connections to the server."""
-    with psycopg.connect(postgres_server, autocommit=True) as admin:
-        if not admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()[0]:
-            pytest.skip("making roles needs a superuser")
-        drop(admin)
-        admin.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'planted' CONNECTION LIMIT 2")
-        admin.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-        with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as inside:
-            inside.execute("CREATE EXTENSION vector")
-        there = admin.info
-
-        def url(role: str = ROLE, database: str = DATABASE, **options: object) -> str:
-            options = {"host": there.host, "port": there.port, **options}
-            return f"postgresql://{role}:planted@/{database}?{urlencode(options, quote_via=quote)}"
-
-        yield url
-        drop(admin)
-
-
-def drop(admin: Any) -> None:
-    admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-    admin.execute(f"DROP ROLE IF EXISTS {ROLE}")
+    with database_of_roles(postgres_server, DATABASE, {ROLE: "CONNECTION LIMIT 2"}) as url_of:
+        yield url_of
 
 
 def test_a_server_that_takes_no_more_connections_is_told_as_busy(urls: Urls) -> None:

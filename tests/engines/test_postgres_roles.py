@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pytest
 
+from postgres_server import database_of_roles
 from rlm_memory import Memory
 from rlm_memory.copying import copy_store
 from rlm_memory.errors import StoreError, StoreReadOnlyError
@@ -38,29 +39,13 @@ Urls = Callable[..., str]
 @pytest.fixture
 def urls(postgres_server: str) -> Iterator[Urls]:
     """Gives URLs of a database, with the extension, by role and schema; the role that owns it is no superuser."""
-    with psycopg.connect(postgres_server, autocommit=True) as admin:
-        if not admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()[0]:
-            pytest.skip("making roles needs a superuser")
-        drop(admin)
-        for role in (OWNER, WORKER):
-            admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'planted' NOSUPERUSER NOCREATEDB NOCREATEROLE")
-        admin.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
-        there = admin.info
+    rights = "NOSUPERUSER NOCREATEDB NOCREATEROLE"
+    with database_of_roles(postgres_server, DATABASE, {OWNER: rights, WORKER: rights}) as url_of:
 
         def url(role: str, schema: str = "agents", **options: object) -> str:
-            options = {"host": there.host, "port": there.port, "options": f"-c search_path={schema},public", **options}
-            return f"postgresql://{role}:planted@/{DATABASE}?{urlencode(options, quote_via=quote)}"
+            return url_of(role, **{"options": f"-c search_path={schema},public", **options})
 
-        with psycopg.connect(postgres_server, autocommit=True, dbname=DATABASE) as inside:
-            inside.execute("CREATE EXTENSION vector SCHEMA public")
         yield url
-        drop(admin)
-
-
-def drop(admin: Any) -> None:
-    admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-    for role in (OWNER, WORKER):
-        admin.execute(f"DROP ROLE IF EXISTS {role}")
 
 
 def say(url: str, *statements: str) -> None:

@@ -215,11 +215,10 @@ class SQLiteEngine:
                 statements.INSERT_NODE,
                 ((numbers[n.id], number, *_history(n, now_ms), *_content(n), places.get(n.id)) for n in new),
             )
+            again = ((node, *stored[node.id][:3]) for node in nodes if node.id in stored)
             updates = [
-                (*_content(n), now_ms, places.get(n.id, place if text == n.text else None), of_node)
-                for n in nodes
-                if n.id in stored
-                for of_node, place, text, *_ in [stored[n.id]]
+                (*_content(node), now_ms, places.get(node.id, place if text == node.text else None), of_node)
+                for node, of_node, place, text in again
             ]
             numbers.update((id, row[0]) for id, row in stored.items())
             connection.executemany(statements.UPDATE_NODE, updates)
