@@ -154,6 +154,9 @@ def _addition(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the arguments of `Memory.add` for the parts of documents."""
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):  # the memory takes nodes too, and the metadata in one would not be looked at
+            raise InvalidNodeError(f"Item {position}: its text is {type(text).__name__}; expected a str.")
     for metadata in metadatas or ():
         for key in metadata if isinstance(metadata, Mapping) else ():  # the memory says what is wrong with others
             if isinstance(key, str) and key.startswith(RESERVED):

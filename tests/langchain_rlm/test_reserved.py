@@ -6,7 +6,7 @@ import pytest
 from langchain_core.documents import Document
 
 from langchain_rlm import RLMVectorStore
-from rlm_memory import Memory
+from rlm_memory import Memory, Node
 from rlm_memory.errors import InvalidNodeError
 
 pytest.importorskip("langgraph", reason="RLMStore needs the extra langgraph")
@@ -26,4 +26,12 @@ def test_reserved_keys_are_refused(key: str) -> None:
     with Memory.open(":memory:", embedder=None) as memory:
         with pytest.raises(InvalidNodeError, match=key):
             RLMVectorStore(memory=memory).add_documents([Document(page_content="x", metadata={key: 1})])
+        assert memory.count() == 0
+
+
+def test_a_node_among_texts_is_refused() -> None:
+    """Memory.add takes nodes; here their metadata would pass by the check."""
+    with Memory.open(":memory:", embedder=None) as memory:
+        with pytest.raises(InvalidNodeError, match="Item 1: its text is Node; expected a str"):
+            RLMVectorStore(memory=memory).add_texts(["x", Node(text="y", metadata={"_llamaindex": 1})])  # type: ignore[list-item]
         assert memory.count() == 0
