@@ -138,7 +138,7 @@ def texts_to_addition(
     """Return the arguments of `Memory.add` for texts, see `documents_to_addition`.
 
     Raises:
-        InvalidNodeError: There is not one metadata a text, or it has a reserved key.
+        InvalidNodeError: One is no text, there is not one metadata a text, or it has a reserved key.
     """
     listed = list(texts)
     given = None if metadatas is None else list(metadatas)

@@ -244,7 +244,7 @@ class _Handler(QuietHandler, BaseHTTPRequestHandler):
         if self.path == "/v1/chat/completions" and (reply := self.server_state._reply(json.loads(body))) is not None:
             self._send(200, json.dumps(reply))
             return
-        if self.path != "/v1/embeddings":
+        if not self.path.partition("?")[0].endswith("/embeddings"):  # Azure has the model in the path
             self._send(404, json.dumps({"error": {"message": "unknown path"}}))
             return
         asked = Asked(time.monotonic(), {name.lower(): value for name, value in self.headers.items()}, json.loads(body))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 
 import rlm_memory.embedding
 from embedding_server import (
@@ -347,6 +347,16 @@ def test_key_is_shown_in_no_form_that_a_refusal_has(server: EmbeddingServer, mak
     with pytest.raises(EmbeddingRequestError, match=r"HTTP 400: .*The key") as caught:
         make(api_key=key, max_retries=0).embed(["one"])
     assert "sk-" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("credential", ["api_key", "azure_ad_token"])
+def test_key_of_azure_is_in_no_traceback(server: EmbeddingServer, credential: str) -> None:
+    secret: dict[str, Any] = {credential: "sk-secret"}
+    server.fail_next(Refusal(400, "The key sk-secret may not do this."))
+    client = AzureOpenAI(azure_endpoint=server.url, api_version="2024-10-21", max_retries=0, **secret)
+    with client, pytest.raises(EmbeddingRequestError, match="HTTP 400: The key") as caught:
+        OpenAIEmbedder(client=client).embed(["one"])
+    assert "sk-secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_refusal_through_a_client_that_shows_no_key_is_told(server: EmbeddingServer) -> None:

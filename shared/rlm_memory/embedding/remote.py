@@ -404,11 +404,11 @@ def _hide_keys(error: Exception, client: object) -> set[str]:
 
     if not isinstance(error, APIStatusError):
         return set()
-    # From version 3 on the client takes its key out of the request that an error carries. Before, the request alone
-    # has a token of Azure's.
-    headers = (error.request.headers.get(name, "") for name in ("Authorization", "api-key"))
-    sent = {getattr(client, "api_key", None), *(header.removeprefix("Bearer ") for header in headers)}
-    keys = {key for key in sent if isinstance(key, str)} - {"", _NO_KEY}
+    # From version 3 on the client takes the key out of the request that an error carries. Before, the request alone
+    # has a token of Azure's. What a token provider gave to version 3 is found nowhere.
+    places = (error.request.headers, getattr(client, "auth_headers", {}))
+    sent = (headers.get(name, "") for headers in places for name in ("Authorization", "api-key"))
+    keys = {header.removeprefix("Bearer ") for header in sent} - {"", _NO_KEY}
     error.message = _without(keys, error.message)
     error.args = tuple(_without(keys, each) if isinstance(each, str) else each for each in error.args)
     if isinstance(error.body, dict) and isinstance(said := error.body.get("message"), str):
